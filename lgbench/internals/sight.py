@@ -1,58 +1,93 @@
-"""Sights: collectors of a model's internals at chosen positions of contexts.
+"""Sights: collectors of a model's internals at chosen positions of contexts, and attention weights through linearity.
 
-Shapes: n contexts, T positions, W the width of the residual stream; in attention H heads of D features, K keys. A place is a
-position counted from the end: 0 is the last position.
+The output of a query is linear in the values: W v, with weights W. For the identity as v the output is W, in K features. The
+gradient of one output feature with respect to the values is also W, in one pass instead of K. Tests compare both ways.
+
+Shapes: n contexts (B in weights), T positions, W the width of the residual stream; in attention H heads of D features, K keys.
+A place is a position counted from the end: 0 is the last position.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from lgbench.contracts import AttentionInside, Insides, Role, SublayerInside
+from lgbench.contracts import AttentionInside, Role, SublayerInside
+from lgbench.errors import lacks_memory
+
+Take = Callable[[Tensor], Tensor]
+"""Output of one query as a function of the values: (B, H, K, D) -> (B, H, 1, D)."""
+
+TOLERANCES = {"float32": 1e-3, "bfloat16": 0.05}
+"""Largest distance between a query's output and weights times values, by precision, relative to :func:`scale`."""
+
+
+def attention_weights(take: Take, v: Tensor, tolerance: float, try_others: bool = True) -> Tensor | None:
+    """Attention weights of the query, (B, H, K); None where the output is not linear in the values.
+
+    `try_others`: whether linearity is also checked with other values. Weights are NaN where the output is not finite.
+    """
+    try:
+        with torch.enable_grad():
+            given = v.detach().requires_grad_()
+            taken = take(given)
+            (gradient,) = torch.autograd.grad(taken[..., 0].sum(), given)
+    except Exception as error:  # a plugin may raise any error for a tensor with gradients
+        if isinstance(error, RuntimeError) and lacks_memory(error):
+            raise
+        return None
+    weights = gradient[..., 0]
+    size = scale(weights, v)  # not finite where a weight is not
+    finite = (taken.detach().isfinite().flatten(2).all(2) & size.isfinite()).all(1)
+    chosen = slice(None) if finite.all() else finite  # a mask copies
+    rounding = size[chosen] * tolerance
+    pairs = [(v, taken.detach())]
+    if try_others:
+        # Of similar size: each from another key, with opposite sign and another mean.
+        others = v[..., :1, :1].abs() / 2 - v.roll(1, -2)
+        pairs.append((others, take(others)))
+    if not all(agrees(weights[chosen], values[chosen], found[chosen], rounding) for values, found in pairs):
+        return None
+    return torch.where(finite[:, None, None], weights, torch.nan)
+
+
+def scale(weights: Tensor, values: Tensor) -> Tensor:
+    """Sum of absolute weights times the largest absolute value, (B, H) float32: the scale of rounding errors."""
+    own = values.flatten(-2)  # the two at once, aminmax, are many times slower along a dimension
+    return (weights.abs().sum(-1) * torch.maximum(own.amax(-1), -own.amin(-1))).float()
+
+
+def agrees(weights: Tensor, values: Tensor, taken: Tensor, rounding: Tensor) -> bool:
+    """Whether weights (B, H, K) times values equal the output `taken`, within the error `rounding` (B, H)."""
+    if not len(weights):
+        return True
+    apart = (weights[..., None, :].float() @ values.float() - taken.float()).abs().amax((-2, -1))
+    return bool((apart <= rounding + 1e-9).all())
 
 
 class Seen(NamedTuple):
-    """Internals at one place."""
+    """Internals at one place, as the last fields of :class:`lgbench.Insides`."""
 
     attentions: tuple[AttentionInside, ...]
     sublayers: tuple[SublayerInside, ...]
     final: Tensor | None
 
 
-class Sight(Protocol):
-    """Collector of a model's internals by place, within :meth:`watching`."""
-
-    where: torch.device
-    """Device of the kept tensors."""
-    not_linear: set[int]
-    """Attention layers with undefined weights."""
-    last_alone: bool
-    """Whether the sight is limited to the last position."""
-
-    def watching(self) -> AbstractContextManager[None]:
-        """Context in which the model's internals are collected."""
-
-    def begin(self, places: Sequence[int]) -> None:
-        """Forget earlier contexts and choose the places of the next forward pass."""
-
-    def at(self, place: int) -> Seen:
-        """Return the internals at a place."""
-
-
-class SightOfPlaces:
-    """Sight with hooks that keep internals at several places."""
+class Sight:
+    """Collector of a model's internals by place, within :meth:`watching`. This class sees nothing; subclasses add hooks."""
 
     last_alone = False
+    """Whether the sight is limited to the last position."""
 
-    def __init__(self, where: torch.device, tolerance: float) -> None:
-        """`where`: device of the kept tensors. `tolerance`: as for :func:`lgbench.internals.attention.attention_weights`."""
-        self.where, self.tolerance = where, tolerance
+    def __init__(self, model: nn.Module, where: torch.device, tolerance: float) -> None:
+        """`where`: device of the kept tensors. `tolerance`: as for :func:`attention_weights`."""
+        self.model, self.where, self.tolerance = model, where, tolerance
         self.not_linear: set[int] = set()
         """Attention layers with undefined weights, which are not computed again."""
         self._tried: set[int] = set()
@@ -63,7 +98,11 @@ class SightOfPlaces:
         self._finals: dict[int, Tensor] = {}
         self._norm_inputs: dict[int, dict[int, Tensor]] = {}
 
-    def begin(self, places: Sequence[int]) -> None:
+    def watching(self) -> AbstractContextManager[None]:
+        """Context in which the model's internals are collected."""
+        return nullcontext()
+
+    def begin(self, places: Sequence[int] = (0,)) -> None:
         """Forget earlier contexts and choose the places of the next forward pass."""
         self._places = places
         for found in (self._attentions, self._sublayers, self._finals, self._norm_inputs):
@@ -76,8 +115,8 @@ class SightOfPlaces:
     def _see_query(self, layer: int, place: int, output: Tensor, weights_of: Callable[[bool], Tensor | None]) -> None:
         """Keep the output of a query, (n, H, D), and its weights, (n, H, K), where weights are defined.
 
-        `weights_of`: function from `try_others` of :func:`lgbench.internals.attention.attention_weights` to the weights. Other
-        values are tried in the first contexts alone: a check costs as much as the weights.
+        `weights_of`: function from `try_others` of :func:`attention_weights` to the weights. Other values are tried in the
+        first contexts alone: a check costs as much as the weights.
         """
         weights = None
         if layer not in self.not_linear:
@@ -100,6 +139,7 @@ class SightOfPlaces:
             self._sublayers[place].append(SublayerInside(role, layer, befores.get(place), own, norm_inputs.get(place)))
 
     def _see_final(self, module: nn.Module, given: tuple[Any, ...]) -> None:
+        """Hook of the norm before the logits."""
         self._finals.update(self._at_places(given[0]))
 
     def _at_places(self, x: Tensor) -> dict[int, Tensor]:
@@ -110,37 +150,17 @@ class SightOfPlaces:
         return x.detach().to(self.where).double()
 
 
-def joined(parts: Sequence[Insides], chosen: Tensor) -> Insides:
-    """Internals of the chosen contexts, from consecutive parts of a batch."""
-    if len(parts) == 1 and len(chosen) == len(parts[0].logits):
-        return parts[0]
-
-    def join(tensors: Sequence[Tensor | None]) -> Tensor | None:
-        known = [each for each in tensors if each is not None]
-        return torch.cat(known)[chosen] if len(known) == len(tensors) else None
-
-    def whole(tensors: Sequence[Tensor]) -> Tensor:
-        return torch.cat(list(tensors))[chosen]
-
-    return Insides(
-        length=parts[0].length,
-        inputs=whole([part.inputs for part in parts]),
-        logits=whole([part.logits for part in parts]),
-        distribution=join([part.distribution for part in parts]),
-        sources=join([part.sources for part in parts]),
-        attentions=tuple(
-            AttentionInside(own[0].layer, whole([each.output for each in own]), join([each.weights for each in own]))
-            for own in zip(*(part.attentions for part in parts), strict=True)
-        ),
-        sublayers=tuple(
-            SublayerInside(
-                own[0].role,
-                own[0].layer,
-                join([each.before for each in own]),
-                whole([each.after for each in own]),
-                join([each.norm_input for each in own]),
-            )
-            for own in zip(*(part.sublayers for part in parts), strict=True)
-        ),
-        final=join([part.final for part in parts]),
-    )
+def joined(parts: Sequence[Any], chosen: Tensor) -> Any:
+    """Tensors of the chosen contexts, from parts of a batch: tensors, or structures of tensors. None if a part is None."""
+    first = parts[0]
+    if any(part is None for part in parts):
+        return None
+    if isinstance(first, Tensor):
+        # Without a copy where all are chosen: in another layout of memory, sums would round differently.
+        return first if len(parts) == 1 and len(chosen) == len(first) else torch.cat(list(parts))[chosen]
+    if isinstance(first, tuple):
+        return tuple(joined(own, chosen) for own in zip(*parts, strict=True))
+    if is_dataclass(first) and not isinstance(first, type):
+        own = {field.name: joined([getattr(part, field.name) for part in parts], chosen) for field in fields(first)}
+        return replace(first, **own)
+    return first

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from contextlib import contextmanager
 from dataclasses import replace
+from importlib.metadata import EntryPoint
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +17,9 @@ import pytest
 import torch
 from click.testing import CliRunner
 from helpers.plain_training import CPU
-from helpers.registries import BUILT_IN_METRICS
+from helpers.registries import BUILT_IN_METRICS, with_model
 from helpers.toy_registries import Marked, Weighted, toys_and
+from torch import nn
 
 import lgbench
 from lgbench import AttentionSpec, Need, Random
@@ -22,8 +27,9 @@ from lgbench.attending import masked_logits, needed_inputs
 from lgbench.cli.main import main
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
-from lgbench.internals.attention import attention_weights
-from lgbench.internals.layers import PartsSight, watched
+from lgbench.internals import parts
+from lgbench.internals.parts import GROUP, PartsSight
+from lgbench.internals.sight import Sight, attention_weights
 from lgbench.measurement import probing
 from lgbench.measurement.probing import probe
 from lgbench.results import run_files
@@ -131,7 +137,7 @@ def test_streams_are_those_of_the_equations():
         assert found["output_var_global", length, 1, None] + found["output_mean_global", length, 1, None] ** 2 <= 1.001
         ratio = found["update_ratio", length, 1, None]
         assert ratio > 0 and found["norm_input_rms", length, 1, None] > 0
-    sight, model = seen(asked)
+    sight = seen(asked)
     (attention, mlp) = sight.at(0).sublayers
     torch.testing.assert_close(attention.update.square().mean(-1), torch.ones(6, dtype=torch.float64), rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(mlp.before, attention.after)
@@ -139,15 +145,19 @@ def test_streams_are_those_of_the_equations():
 
 
 def seen(asked, inputs=None, places=(0,)):
-    """The sight of a fresh model that has read contexts of the longest length, and the model."""
+    """The sight of a fresh model that has read contexts of the longest length."""
     inputs = asked.task.sample(asked.evaluate.max_length, Random(6, seed=3)).inputs if inputs is None else inputs
-    model = watched(asked.parts, lambda parts: replace(asked, parts=parts).build())
-    model.model.eval()
-    sight = PartsSight(model, CPU, 1e-3)
+    sight = unread(asked)
     sight.begin(places)
     with sight.watching(), torch.no_grad():
-        model.model(inputs)
-    return sight, model
+        sight.model(inputs)
+    return sight
+
+
+def unread(asked):
+    sight = PartsSight(asked.parts, lambda parts: replace(asked, parts=parts).build(), CPU, 1e-3)
+    sight.model.eval()
+    return sight
 
 
 # Weights
@@ -156,15 +166,13 @@ def seen(asked, inputs=None, places=(0,)):
 @pytest.mark.parametrize("position", ["nope", "rope", "alibi"])
 def test_weights_of_softmax_are_the_softmax_of_queries_and_keys(position):
     asked = experiment("dyck-2-3", f"pre-norm+{position}", model_heads=2)
-    model = watched(asked.parts, lambda parts: replace(asked, parts=parts).build())
-    model.model.eval()
+    sight = unread(asked)
     given = {}
-    for each in model.attentions:
+    for each in sight.attentions:
         each.module.register_forward_hook(lambda module, args, answer, layer=each.spec.layer: given.update({layer: args}))
-    sight = PartsSight(model, CPU, 1e-3)
     sight.begin((0, 7))
     with sight.watching(), torch.no_grad():
-        model.model(asked.task.sample(30, Random(4)).inputs)
+        sight.model(asked.task.sample(30, Random(4)).inputs)
     for place in (0, 7):
         for attention in sight.at(place).attentions:
             q, k, _, bias = given[attention.layer]
@@ -237,7 +245,7 @@ def test_weights_of_a_model_that_diverged_are_not_numbers():
 def test_a_place_in_a_long_context_is_as_the_end_of_a_short_one(name):
     asked = experiment("dyck-2-3", f"peri-norm+{name}")
     inputs = asked.task.sample(40, Random(4)).inputs
-    (long, _), (short, _) = seen(asked, inputs, (0, 17)), seen(asked, inputs[:, :-17])
+    long, short = seen(asked, inputs, (0, 17)), seen(asked, inputs[:, :-17])
     for there, here in zip(long.at(17).attentions, short.at(0).attentions, strict=True):
         torch.testing.assert_close(there.output, here.output, rtol=1e-3, atol=1e-5)
         if there.weights is not None:
@@ -278,29 +286,74 @@ def test_every_attention_and_architecture_goes_through_every_probe(arch, task):
             assert -1e-9 <= value <= math.log(length + 1) + 1e-9
 
 
+class LibraryModel(nn.Module):
+    """A model of a library that lgbench does not know."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(3, 3)
+
+    def forward(self, inputs):
+        return self.table(inputs)
+
+
+class OfLibrary(Sight):
+    """Sees the table as an attention of a single key."""
+
+    @contextmanager
+    def watching(self):
+        def see(module, given, answer):
+            for place in self._places:
+                self._see_query(1, place, answer[:, -1 - place, None], lambda try_others: torch.ones(len(answer), 1, 1))
+
+        with self.model.table.register_forward_hook(see):
+            yield
+
+
+def failing(*given):
+    raise AttributeError("the library has changed")
+
+
+class FailingHooks(OfLibrary):
+    """Fails while the model reads contexts."""
+
+    _see_query = failing
+
+
+OF_WHOLE_MODELS = {"logit_gap", "logit_separation"}
+SEEN = OF_WHOLE_MODELS | {"attention_entropy", "attention_max", "effective_keys", "output_std"}
+BLIND = "nothing can be seen inside it, since looking failed with AttributeError: the library has changed"
+
+
 @pytest.mark.parametrize(
-    ("arch", "library", "breaks"),
+    ("sight_of", "metrics", "sentences"),
     [
-        ("llama", "transformers", "decoder.Flow.sublayers"),
-        ("xt-plain", "x_transformers", "layers.AttentionLayersSight._see_attention"),
+        (OfLibrary, SEEN, []),
+        (lambda *given: None, OF_WHOLE_MODELS, []),
+        (failing, OF_WHOLE_MODELS, [f"toy-own+toy-nothing: {BLIND}"]),
+        (FailingHooks, OF_WHOLE_MODELS, [f"toy-own+toy-nothing: {BLIND}"]),
     ],
+    ids=["sees it", "does not see it", "fails", "fails in its hooks"],
 )
-def test_layers_of_a_library_that_cannot_be_read_cost_no_run(arch, library, breaks, monkeypatch):
-    """The probes of whole models are those of a run whose layers are read, and a sentence says why there are no others."""
-    pytest.importorskip(library)
-    asked = experiment("dyck-1-2", arch)
-    found, _ = probed(asked)
+def test_a_pack_sees_the_models_of_its_library_and_costs_no_run_where_it_fails(sight_of, metrics, sentences, monkeypatch):
+    library = ModuleType("the_library")
+    library.sight_of = sight_of
+    monkeypatch.setitem(sys.modules, "the_library", library)
+    monkeypatch.setattr(LibraryModel, "__module__", "the_library.models")
+    packs = [EntryPoint("other_library", "not:installed", GROUP), EntryPoint("the_library", "the_library:sight_of", GROUP)]
+    monkeypatch.setattr(parts, "entry_points", lambda group: packs)
+    found, whole = probed(experiment("toy-walk", "toy-own", registry=with_model(LibraryModel)))
+    assert {metric for metric, *_ in found} == metrics and whole.sentences == sentences
+    assert {value for (metric, *_), value in found.items() if metric == "attention_max"} <= {1.0}
 
-    def changed(*given, **named):
-        raise AttributeError("the library has changed")
 
-    monkeypatch.setattr(f"lgbench.internals.{breaks}", changed)
-    blind, whole = probed(asked)
-    assert whole.sentences == [
-        f"{arch}: nothing can be seen inside it, since reading its layers failed with AttributeError: the library has changed"
-    ]
-    assert {metric for metric, *_ in blind} == {"logit_gap", "logit_separation"}
-    assert blind == pytest.approx({key: found[key] for key in blind}, rel=1e-5)
+def test_whole_models_are_probed_where_their_parts_cannot_be_copied(monkeypatch):
+    asked = experiment("tomita-1", "peri-norm")
+    seen_inside, _ = probed(asked)
+    monkeypatch.setattr(parts, "_recorded", failing)
+    found, whole = probed(asked)
+    assert {metric for metric, *_ in found} == OF_WHOLE_MODELS and whole.sentences == [f"transformer+peri-norm: {BLIND}"]
+    assert found == pytest.approx({key: seen_inside[key] for key in found}, rel=1e-5)
 
 
 WEIGHTED = [(Weighted(), {1: False, 2: True, 4: True, 6: True}), (Marked(), {4: True, 6: True})]

@@ -145,7 +145,7 @@ def _probed(probing: Probing, lengths: Sequence[int]) -> ModelRows:
     rows: list[ProbeRow] = []
     for place, new in enumerate(probing.lengths(lengths)):
         if place == 0:
-            layers = len(own.decoder.layers)
+            layers = len(own.sight.layers)
             echo(f"{own.kind} of {layers} layers; {probing.n} contexts of {probing.contexts.name} for each length")
             for sentence in probing.sentences:
                 complain(sentence)

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from lgbench.errors import UsageError, first_line
-from lgbench.internals.decoder import Decoder
+from lgbench.internals.sight import TOLERANCES
+from lgbench.randomness import device_of_data
+from lgbench_pretrained.decoder import DecoderSight
 
 _HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 
@@ -55,7 +57,7 @@ class Pretrained:
     """A model that was loaded, in evaluation mode."""
 
     source: Source
-    decoder: Decoder
+    sight: DecoderSight
     dtype: str
     """Of its numbers: float32 or bfloat16."""
     vocabulary: int
@@ -67,7 +69,7 @@ class Pretrained:
 
     @property
     def model(self) -> nn.Module:
-        return self.decoder.model
+        return self.sight.model
 
     @property
     def kind(self) -> str:
@@ -94,7 +96,7 @@ def load(source: Source, dtype: str, device: torch.device) -> Pretrained:
                 trust_remote_code=False,
                 output_loading_info=True,
             )
-            decoder = Decoder.of(model)
+            sight = DecoderSight(model, device_of_data(device), TOLERANCES[dtype])
         except UsageError:
             raise
         except Exception as error:  # from a stranger's folder, or the network: anything
@@ -106,7 +108,7 @@ def load(source: Source, dtype: str, device: torch.device) -> Pretrained:
     text = config.get_text_config()
     return Pretrained(
         source=source,
-        decoder=decoder,
+        sight=sight,
         dtype=dtype,
         vocabulary=model.get_input_embeddings().weight.shape[0],
         limit=getattr(text, "max_position_embeddings", None),

@@ -14,11 +14,9 @@ from torch import Tensor, nn
 
 from lgbench.contracts import Insides, Measurement
 from lgbench.errors import LgbenchError, UsageError, first_line, lacks_memory
-from lgbench.internals.attention import TOLERANCES
-from lgbench.internals.decoder import DecoderSight
-from lgbench.internals.sight import joined
+from lgbench.internals.sight import Seen, joined
 from lgbench.measurement.probing import scores_of
-from lgbench.randomness import device_of_data
+from lgbench_pretrained.decoder import DecoderSight
 from lgbench_pretrained.loading import Pretrained, quiet
 from lgbench_pretrained.readings import ProbeRow
 from lgbench_pretrained.tokens import Contexts
@@ -39,7 +37,7 @@ class Probing:
     ) -> None:
         """`n` contexts of each length."""
         self.pretrained, self.contexts, self.n, self.seed, self.device = pretrained, contexts, n, seed, device
-        self._sight = DecoderSight(pretrained.decoder, device_of_data(device), TOLERANCES[pretrained.dtype])
+        self._sight = pretrained.sight
         self.probes = list(probes)
         """Those that apply. The others are left out once the first length has been read."""
         self.sentences: list[str] = []
@@ -55,7 +53,7 @@ class Probing:
             yield [row for probe in self.probes for row in _rows(probe, seen)]
 
     def _read(self, length: int, inputs: Tensor) -> Insides:
-        """The insides of the model while it reads these contexts, (n, T)."""
+        """The insides of the model while it reads these contexts, (n, T). p* and the sources are not known."""
         size = max(1, POSITIONS.get(self.device.type, POSITIONS["cpu"]) // length)
         try:
             with quiet(self.pretrained.source), self._sight.watching():
@@ -65,7 +63,8 @@ class Probing:
                 raise LgbenchError(f"memory does not suffice for length {length}: use shorter --lengths") from error
             name, why = self.pretrained.kind, f"{type(error).__name__}: {first_line(error)}"
             raise UsageError(f"{name} cannot read {length} tokens of {self.contexts.name}: {why}") from error
-        return joined(parts, torch.arange(len(inputs), device=self._sight.where))
+        logits, seen = joined(parts, torch.arange(len(inputs)))
+        return Insides(length, inputs.to(self._sight.where), logits, None, None, *seen)
 
     def _choose(self, seen: Insides) -> None:
         """Leave out the probes that read nothing of this model, and say so."""
@@ -105,24 +104,14 @@ class Probing:
 
 
 @torch.no_grad()
-def read(model: nn.Module, inputs: Tensor, sight: DecoderSight) -> Insides:
-    """The insides of a model at the last position of contexts, (n, T) token numbers. p* and the sources are not known."""
+def read(model: nn.Module, inputs: Tensor, sight: DecoderSight) -> tuple[Tensor, Seen]:
+    """The logits and the internals of a model at the last position of contexts, (n, T) token numbers."""
     wanted = {"use_cache": False, "logits_to_keep": 1, "return_dict": True}
     known = inspect.signature(model.forward).parameters
     any_name = any(each.kind is each.VAR_KEYWORD for each in known.values())
     sight.begin()
     answer = model(input_ids=inputs, **{name: value for name, value in wanted.items() if name in known or any_name})
-    seen = sight.at(0)
-    return Insides(
-        length=inputs.shape[1],
-        inputs=inputs.to(sight.where),
-        logits=answer.logits[:, -1].to(sight.where).double(),
-        distribution=None,
-        sources=None,
-        attentions=seen.attentions,
-        sublayers=seen.sublayers,
-        final=seen.final,
-    )
+    return answer.logits[:, -1].to(sight.where).double(), sight.at(0)
 
 
 def _rows(probe: Measurement, seen: Insides) -> list[ProbeRow]:

@@ -7,7 +7,7 @@ import torch
 from huggingface_pack_cases import BY_NAME, TOKENS, built, tokens
 
 from lgbench import Answers, Signature, Vectors
-from lgbench.internals.decoder import DecoderSight, decoder_in
+from lgbench_pretrained.decoder import DecoderSight, sight_of
 
 CPU = torch.device("cpu")
 VECTORS = Signature(Vectors(5), 4, Answers.LAST)
@@ -27,7 +27,7 @@ def test_weights_and_streams_are_those_of_the_library(name, signature):
     given = {"input_ids": inputs} if plain.embed is None else {"inputs_embeds": plain.embed(inputs)}
     with torch.no_grad():
         expected = model(**given, output_attentions=True, output_hidden_states=True)
-    sight = DecoderSight(decoder_in(watched), CPU, 1e-3)
+    sight = DecoderSight(watched, CPU, 1e-3)
     with sight.watching(), torch.no_grad():
         sight.begin()
         watched(inputs)
@@ -43,13 +43,13 @@ def test_weights_and_streams_are_those_of_the_library(name, signature):
 
 def test_one_decoder_is_found_within_any_module_and_nothing_else_is_one():
     llama = built(BY_NAME["llama"])
-    assert len(decoder_in(torch.nn.Sequential(llama)).layers) == 2
-    assert decoder_in(torch.nn.Linear(2, 2)) is None
-    assert decoder_in(torch.nn.ModuleList([llama, built(BY_NAME["llama"])])) is None
+    assert len(sight_of(torch.nn.Sequential(llama), CPU, 1e-3).layers) == 2
+    assert sight_of(torch.nn.Linear(2, 2), CPU, 1e-3) is None
+    assert sight_of(torch.nn.ModuleList([llama, built(BY_NAME["llama"])]), CPU, 1e-3) is None
 
 
 def test_an_encoder_beside_a_decoder_is_not_taken_for_the_model():
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(vocab_size=8, d_model=16, d_kv=8, d_ff=16, num_layers=2, num_heads=2, decoder_start_token_id=0)
-    assert decoder_in(torch.nn.Sequential(T5ForConditionalGeneration(config))) is None
+    assert sight_of(torch.nn.Sequential(T5ForConditionalGeneration(config)), CPU, 1e-3) is None

@@ -15,14 +15,13 @@ import torch
 from click.testing import CliRunner
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lgbench import Measurement
+from lgbench import Insides, Measurement
 from lgbench.cli.main import main
 from lgbench.errors import UsageError
 from lgbench.experiment.probes import is_probe
 from lgbench.extensions.registry import Registry
-from lgbench.internals import attention as attention_module
-from lgbench.internals.decoder import DecoderSight
 from lgbench.reports.figure import above_zero
+from lgbench_pretrained import attention as attention_module
 from lgbench_pretrained import probing
 from lgbench_pretrained.loading import Source, load
 from lgbench_pretrained.probing import Probing
@@ -112,12 +111,12 @@ def loaded(folder: Path, dtype: str = "float32"):
     return load(Source.of(f"{folder}"), dtype, CPU)
 
 
-def seen(folder: Path, inputs: torch.Tensor, dtype: str = "float32", tolerance: float = 1e-3):
+def seen(folder: Path, inputs: torch.Tensor) -> Insides:
     """The insides at the last position."""
-    pretrained = loaded(folder, dtype)
-    sight = DecoderSight(pretrained.decoder, CPU, tolerance)
-    with sight.watching():
-        return probing.read(pretrained.model, inputs, sight)
+    pretrained = loaded(folder)
+    with pretrained.sight.watching():
+        logits, found = probing.read(pretrained.model, inputs, pretrained.sight)
+    return Insides(inputs.shape[1], inputs, logits, None, None, *found)
 
 
 def plain(folder: Path, inputs: torch.Tensor):

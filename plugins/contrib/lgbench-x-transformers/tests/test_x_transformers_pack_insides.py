@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from lgbench import Answers, Signature, Tokens
-from lgbench.internals.layers import AttentionLayersSight, attention_layers_in
 from lgbench_x_transformers import ARCHITECTURES
 from lgbench_x_transformers.network import Network
+from lgbench_x_transformers_sight import sight_of
 
 CPU = torch.device("cpu")
 WIDTH, HEADS, POSITIONS = 16, 2, 20
@@ -27,7 +27,7 @@ def test_weights_and_streams_are_those_of_the_library(entry, place):
         for parameter in model.parameters():
             parameter.data.add_(0.1 * torch.randn_like(parameter))
     inputs = torch.randint(6, (3, POSITIONS), generator=torch.Generator().manual_seed(1))
-    sight = AttentionLayersSight(attention_layers_in(model), CPU, 1e-3)
+    sight = sight_of(model, CPU, 1e-3)
     with sight.watching(), torch.no_grad():
         sight.begin((place,))
         model(inputs)
@@ -64,7 +64,7 @@ def test_a_fused_kernel_that_says_no_weights_is_read_all_the_same():
     inputs = torch.randint(6, (3, POSITIONS), generator=torch.Generator().manual_seed(2))
     seen = []
     for model in (plain, fused):
-        sight = AttentionLayersSight(attention_layers_in(model), CPU, 1e-3)
+        sight = sight_of(model, CPU, 1e-3)
         with sight.watching(), torch.no_grad():
             sight.begin((0,))
             model(inputs)

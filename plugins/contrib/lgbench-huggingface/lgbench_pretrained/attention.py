@@ -1,13 +1,10 @@
-"""Attention weights, found through the output of a query, and the attention function for models of `transformers`.
-
-The output of a query is linear in the values: W v, with weights W. For the identity as v the output is W, in K features. The
-gradient of one output feature with respect to the values is also W, in one pass instead of K. Tests compare both ways.
+"""The attention function that lgbench gives to models of `transformers`.
 
 Most models ask transformers for a function of queries, keys and values. :class:`Attending` calls the eager function beside the
 model's code for a few queries at a time. No (queries, keys) matrix of all queries is ever in memory. Results of the last query
 are kept.
 
-Shapes: n contexts (B in weights), H heads of D features, G query heads per head of keys and values, T queries, K keys.
+Shapes: n contexts, H heads of D features, G query heads per head of keys and values, T queries, K keys.
 """
 
 from __future__ import annotations
@@ -20,61 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lgbench.errors import lacks_memory
-
-Take = Callable[[Tensor], Tensor]
-"""Output of one query as a function of the values: (B, H, K, D) -> (B, H, 1, D)."""
-
-TOLERANCES = {"float32": 1e-3, "bfloat16": 0.05}
-"""Largest distance between a query's output and weights times values, by precision, relative to :func:`scale`."""
-
-
-def attention_weights(take: Take, v: Tensor, tolerance: float, try_others: bool = True) -> Tensor | None:
-    """Attention weights of the query, (B, H, K); None where the output is not linear in the values.
-
-    `try_others`: whether linearity is also checked with other values. Weights are NaN where the output is not finite.
-    """
-    try:
-        with torch.enable_grad():
-            given = v.detach().requires_grad_()
-            taken = take(given)
-            (gradient,) = torch.autograd.grad(taken[..., 0].sum(), given)
-    except Exception as error:  # a plugin may raise any error for a tensor with gradients
-        if isinstance(error, RuntimeError) and lacks_memory(error):
-            raise
-        return None
-    weights = gradient[..., 0]
-    size = scale(weights, v)  # not finite where a weight is not
-    finite = (taken.detach().isfinite().flatten(2).all(2) & size.isfinite()).all(1)
-    chosen = slice(None) if finite.all() else finite  # a mask copies
-    rounding = size[chosen] * tolerance
-    pairs = [(v, taken.detach())]
-    if try_others:
-        others = _others(v)
-        pairs.append((others, take(others)))
-    if not all(agrees(weights[chosen], values[chosen], found[chosen], rounding) for values, found in pairs):
-        return None
-    return torch.where(finite[:, None, None], weights, torch.nan)
-
-
-def _others(v: Tensor) -> Tensor:
-    """Values of similar size: each from another key, with opposite sign and another mean."""
-    return v[..., :1, :1].abs() / 2 - v.roll(1, -2)
-
-
-def scale(weights: Tensor, values: Tensor) -> Tensor:
-    """Sum of absolute weights times the largest absolute value, (B, H) float32: the scale of rounding errors."""
-    own = values.flatten(-2)  # the two at once, aminmax, are many times slower along a dimension
-    return (weights.abs().sum(-1) * torch.maximum(own.amax(-1), -own.amin(-1))).float()
-
-
-def agrees(weights: Tensor, values: Tensor, taken: Tensor, rounding: Tensor) -> bool:
-    """Whether weights (B, H, K) times values equal the output `taken`, within the error `rounding` (B, H)."""
-    if not len(weights):
-        return True
-    apart = (weights[..., None, :].float() @ values.float() - taken.float()).abs().amax((-2, -1))
-    return bool((apart <= rounding + 1e-9).all())
-
+from lgbench.internals.sight import agrees, attention_weights, scale
 
 NAME = "lgbench"
 """Name of the attention function in transformers."""

@@ -5,46 +5,25 @@ Shapes: n contexts, T positions, W the width of the residual stream; in attentio
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lgbench.contracts import AttentionInside, SublayerInside
 from lgbench.errors import UsageError
-from lgbench.internals.attention import Attending, LastQuery
-from lgbench.internals.sight import Seen
+from lgbench.internals.sight import Sight
+from lgbench_pretrained.attention import Attending, LastQuery
 
 
-class Decoder(NamedTuple):
-    """Causal language model of transformers with a list of decoder layers."""
-
-    model: nn.Module
-    layers: tuple[nn.Module, ...]
-    attending: Attending | None
-    """Function called by the model's attentions; None for a model without exchangeable attention."""
-
-    @classmethod
-    def of(cls, model: Any) -> Decoder:
-        """Decoder of a model, from now on with lgbench's attention function. Raises UsageError without a list of layers."""
-        layers = _layers(model)
-        attending = Attending.of(model)
-        if attending is None:
-            model.config.output_attentions = True  # or attentions with a function of their own keep their weights
-        return cls(model, layers, attending)
-
-
-def decoder_in(module: nn.Module) -> Decoder | None:
-    """Decoder of transformers in a module; None for no decoder, several, or a decoder without a list of layers."""
-    transformers = sys.modules.get("transformers")
-    found = [] if transformers is None else outermost(module, transformers.PreTrainedModel)
+def sight_of(model: nn.Module, where: torch.device, tolerance: float) -> Sight | None:
+    """Sight of the only decoder of transformers in a model; None for no decoder, several, or one without a list of layers."""
     try:
-        return Decoder.of(found[0]) if len(found) == 1 else None
+        return DecoderSight(model, where, tolerance)
     except UsageError:
         return None
 
@@ -86,6 +65,8 @@ class Flow:
     """Counted from 1."""
     before: Tensor
     """(n, T, W)."""
+    where: torch.device
+    """Device of the kept tensors."""
     calls: list[Call] = field(default_factory=list)
     """Calls of all modules within the layer, in the order of their beginning."""
     attended: nn.Module | None = None
@@ -149,7 +130,7 @@ class Flow:
 
     def last(self, x: Tensor) -> Tensor:
         """Last position, (n, W) float64, from (n, T, W) or (n * T, W)."""
-        return x.detach().reshape(len(self.before), -1, x.shape[-1])[:, -1].double()
+        return x.detach().reshape(len(self.before), -1, x.shape[-1])[:, -1].to(self.where).double()
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -183,60 +164,63 @@ Given = tuple[Any, ...]
 Named = Mapping[str, Any]
 
 
-class DecoderSight:
-    """Sight of a decoder at the last position, within :meth:`watching`."""
+class DecoderSight(Sight):
+    """Sight of a decoder at the last position."""
 
     last_alone = True
 
-    def __init__(self, decoder: Decoder, where: torch.device, tolerance: float) -> None:
-        """`where`: device of the kept tensors. `tolerance`: as for :func:`lgbench.internals.attention.agrees`."""
-        self.decoder, self.where, self.tolerance = decoder, where, tolerance
-        self.not_linear: set[int] = set()
-        self._attentions: list[AttentionInside] = []
-        self._sublayers: list[SublayerInside] = []
-        self._final: Tensor | None = None
+    def __init__(self, model: nn.Module, where: torch.device, tolerance: float) -> None:
+        """Gives the decoder in the model the attention function of lgbench.
+
+        Raises UsageError for a model without a decoder, with several, or with a decoder without a list of layers.
+        """
+        from transformers import PreTrainedModel
+
+        super().__init__(model, where, tolerance)
+        found: list[Any] = outermost(model, PreTrainedModel)
+        if len(found) != 1:
+            raise UsageError(f"{type(model).__name__} has {len(found)} models of transformers, expected one")
+        (self.decoder,) = found
+        self.layers = _layers(self.decoder)
+        self.attending = Attending.of(self.decoder)
+        """Function called by the attentions; None for a decoder without exchangeable attention."""
+        if self.attending is None:
+            self.decoder.config.output_attentions = True  # or attentions with a function of their own keep their weights
         self._flow: Flow | None = None
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Context with hooks on all layers and the final norm."""
-        decoder = self.decoder
         with ExitStack() as hooks:
-            for number, layer in enumerate(decoder.layers, 1):
+            for number, layer in enumerate(self.layers, 1):
                 hooks.enter_context(layer.register_forward_pre_hook(partial(self._begin, number), with_kwargs=True))
                 hooks.enter_context(layer.register_forward_hook(self._end))
-            inside = {each for layer in decoder.layers for each in layer.modules()}
-            for module in inside - {*decoder.layers}:  # layers may share a module
+            inside = {each for layer in self.layers for each in layer.modules()}
+            for module in inside - {*self.layers}:  # layers may share a module
                 hooks.enter_context(module.register_forward_pre_hook(self._enter, with_kwargs=True))
                 hooks.enter_context(module.register_forward_hook(self._leave))
-            for module in decoder.model.modules():
+            for module in self.decoder.modules():
                 if is_norm(module) and module not in inside:
-                    hooks.enter_context(module.register_forward_pre_hook(self._see_norm, with_kwargs=True))
-            if decoder.attending is not None:
-                hooks.enter_context(decoder.attending.looking(self._attend, self.tolerance))
+                    hooks.enter_context(module.register_forward_pre_hook(self._see_outer_norm, with_kwargs=True))
+            if self.attending is not None:
+                hooks.enter_context(self.attending.looking(self._attend, self.tolerance))
             yield
 
     def begin(self, places: Sequence[int] = (0,)) -> None:
         """Forget earlier contexts, before a forward pass. `places` must be the last position alone."""
         assert tuple(places) == (0,)
-        self._attentions, self._sublayers, self._final, self._flow = [], [], None, None
-
-    def at(self, place: int) -> Seen:
-        """Internals at the last position."""
-        return Seen(tuple(self._attentions), tuple(self._sublayers), self._final)
+        super().begin(places)
+        self._flow = None
 
     def _begin(self, number: int, layer: nn.Module, given: Given, named: Named) -> None:
         x = _first(given, named)
-        self._flow = None if x is None else Flow(layer, number, x)
+        self._flow = None if x is None else Flow(layer, number, x, self.where)
 
     def _end(self, layer: nn.Module, given: Given, answer: Any) -> None:
         flow, after = self._flow, _first((answer,), {})
         if flow is None or flow.layer is not layer or after is None:
             return
-        for seen in flow.sublayers(after):
-            before = None if seen.before is None else seen.before.to(self.where)
-            norm_input = None if seen.norm_input is None else seen.norm_input.to(self.where)
-            self._sublayers.append(SublayerInside(seen.role, seen.layer, before, seen.after.to(self.where), norm_input))
+        self._sublayers[0] += flow.sublayers(after)
         flow.calls.clear()
 
     def _enter(self, module: nn.Module, given: Given, named: Named) -> None:
@@ -253,7 +237,7 @@ class DecoderSight:
         if call is None:
             return None
         call.answer = _first((answer,), {})
-        return self._without_weights(flow, call, answer) if self.decoder.attending is None else None
+        return self._without_weights(flow, call, answer) if self.attending is None else None
 
     def _attend(self, module: nn.Module, query: LastQuery) -> None:
         """Callback of :class:`Attending` after an attention."""
@@ -282,16 +266,13 @@ class DecoderSight:
         if query.weights is None:
             self.not_linear.add(layer)
         weights = None if query.weights is None else self._kept(query.weights)
-        self._attentions.append(AttentionInside(layer, self._kept(query.output), weights))
+        self._attentions[0].append(AttentionInside(layer, self._kept(query.output), weights))
 
-    def _see_norm(self, norm: nn.Module, given: Given, named: Named) -> None:
+    def _see_outer_norm(self, norm: nn.Module, given: Given, named: Named) -> None:
         """Hook of norms outside of layers: keeps the input of the first norm after the last layer, the final norm."""
         x = _first(given, named)
-        if x is not None and self._flow is not None and self._flow.layer is self.decoder.layers[-1] and self._final is None:
-            self._final = self._kept(self._flow.last(x))
-
-    def _kept(self, x: Tensor) -> Tensor:
-        return x.detach().to(self.where).double()
+        if x is not None and self._flow is not None and self._flow.layer is self.layers[-1]:
+            self._finals.setdefault(0, self._kept(self._flow.last(x)))
 
 
 def _first(given: Given, named: Named) -> Tensor | None:
