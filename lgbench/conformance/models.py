@@ -182,10 +182,8 @@ def _is_causal(build: Build) -> Outcome:
 
 def _question(signature: Signature) -> causality.Question:
     """Causality test as in a run."""
-    random = Random(causality.PLACES)
     inputs = inputs_of(signature, TESTED, causality.CONTEXTS)
-    cuts = causality.cut_positions(TRAINED, TESTED, random)
-    return causality.Question(TESTED, inputs, causality.cut(inputs, cuts, signature, random), tuple(cuts))
+    return causality.Question.of(TESTED, inputs, TRAINED, signature, Random(causality.PLACES))
 
 
 def _learns(build: Build) -> Outcome:

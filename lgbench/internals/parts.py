@@ -48,22 +48,14 @@ def sight_of(parts: Mapping[str, Any], build: Build, where: torch.device, tolera
     return own
 
 
-class RecordedAttention(NamedTuple):
-    """Attention module of a model."""
-
-    module: nn.Module
-    spec: AttentionSpec
-    needs: frozenset[Need]
-
-
-class RecordedSublayer(NamedTuple):
+class Sublayer(NamedTuple):
     """Sublayer of a model, with its norms."""
 
     module: nn.Module
     spec: SublayerSpec
     is_residual: bool
     """Whether the module adds the sublayer's output to the residual stream."""
-    norms: tuple[nn.Module, ...]
+    norms: list[nn.Module]
 
 
 class PartsSight(Sight):
@@ -71,27 +63,30 @@ class PartsSight(Sight):
 
     def __init__(self, parts: Mapping[str, Any], build: Build, where: torch.device, tolerance: float) -> None:
         """Builds the model from copies of these parts. Raises any error of building it."""
-        attentions: list[RecordedAttention] = []
-        sublayers: list[RecordedSublayer] = []
+        attentions: dict[nn.Module, AttentionSpec] = {}
+        sublayers: list[Sublayer] = []
         finals: list[nn.Module] = []
 
         def residual(module: nn.Module, spec: SublayerSpec, sublayer: nn.Module) -> None:
-            sublayers.append(RecordedSublayer(module, spec, True, tuple(_norms(module, sublayer))))
+            sublayers.append(Sublayer(module, spec, True, [*_norms(module, sublayer)]))
 
         def output(module: nn.Module, spec: SublayerSpec) -> None:
-            sublayers.append(RecordedSublayer(module, spec, False, tuple(_norms(module, None))))
+            sublayers.append(Sublayer(module, spec, False, [*_norms(module, None)]))
 
-        parts = dict(parts)
-        if (norm := parts.get("norm")) is not None:
-            final = lambda module, width: finals.append(module)  # noqa: E731
-            parts["norm"] = _recorded(norm, {"residual": residual, "output": output, "final": final})
-        if (attention := parts.get("attention")) is not None:
-            needs = attention.needs
-            record = lambda module, spec: attentions.append(RecordedAttention(module, spec, needs))  # noqa: E731
-            parts["attention"] = _recorded(attention, {"build": record})
-        super().__init__(build(parts), where, tolerance)
+        def final(module: nn.Module, width: int) -> None:
+            finals.append(module)
+
+        def attend(module: nn.Module, spec: AttentionSpec) -> None:
+            attentions[module] = spec
+
+        norm, attention = parts.get("norm"), parts.get("attention")
+        recorded = {} if norm is None else {"norm": _recorded(norm, residual=residual, output=output, final=final)}
+        if attention is not None:
+            recorded["attention"] = _recorded(attention, build=attend)
+            self.needs: frozenset[Need] = attention.needs
+        super().__init__(build({**parts, **recorded}), where, tolerance)
         inside = set(self.model.modules())
-        self.attentions = [each for each in attentions if each.module in inside]
+        self.attentions = {module: spec for module, spec in attentions.items() if module in inside}
         self.sublayers = [each for each in sublayers if each.module in inside]
         self.finals = [each for each in finals if each in inside]
         """Norms before the logits: at most one."""
@@ -100,9 +95,8 @@ class PartsSight(Sight):
     def watching(self) -> Iterator[None]:
         """Context with hooks on all recorded modules."""
         with ExitStack() as hooks:
-            for attention in self.attentions:
-                see = partial(self._see_attention, attention)
-                hooks.enter_context(attention.module.register_forward_hook(see, with_kwargs=True))
+            for attention, spec in self.attentions.items():
+                hooks.enter_context(attention.register_forward_hook(partial(self._see_attention, spec), with_kwargs=True))
             for number, sublayer in enumerate(self.sublayers):
                 for norm in sublayer.norms:
                     hooks.enter_context(norm.register_forward_pre_hook(partial(self._see_norm, number)))
@@ -112,26 +106,50 @@ class PartsSight(Sight):
             yield
 
     def _see_attention(
-        self, own: RecordedAttention, module: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any], answer: Tensor
+        self, spec: AttentionSpec, module: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any], answer: Tensor
     ) -> None:
         for place in self._places:
             row = answer.shape[-2] - 1 - place
-            if row < 0:
-                continue
+            if row >= 0:
+                weights_of = partial(self._weights, spec, place, module, given, named)
+                self._see_query(spec.layer, place, answer[..., row, :], weights_of)
 
-            def weights_of(try_others: bool, place: int = place) -> Tensor | None:
-                query = _Query(own, module, given, named, place)
-                return attention_weights(query.take, query.values, self.tolerance, try_others)
+    def _weights(
+        self,
+        spec: AttentionSpec,
+        place: int,
+        module: nn.Module,
+        given: tuple[Any, ...],
+        named: Mapping[str, Any],
+        try_others: bool,
+    ) -> Tensor | None:
+        """Weights of the query at a place, from its visible keys and values."""
+        q, k, v, bias = (*given, None)[:4] if "bias" not in named else (*given, named["bias"])
+        keys = k.shape[-2] - (0 if spec.cross_attention else place)
+        queries = slice(0, keys) if Need.ALL_QUERIES in self.needs else slice(q.shape[-2] - 1 - place, q.shape[-2] - place)
+        if bias is not None:
+            bias = bias if bias.shape[-2] == 1 else bias[..., queries, :]
+            bias = bias if bias.shape[-1] == 1 else bias[..., :keys]
+        needed = {}
+        for name, x in named.items():
+            if name == Need.QUERY_INPUT.value:
+                row = x.shape[-2] - 1 - place
+                needed[name] = x[..., row : row + 1, :]
+            elif name == Need.KEY_INPUT.value:
+                needed[name] = x[..., :keys, :]
 
-            self._see_query(own.spec.layer, place, answer[..., row, :], weights_of)
+        def take(values: Tensor) -> Tensor:
+            """Output of the query for other values, (B, H, 1, D). `forward`, because a call would run the hooks again."""
+            answer: Tensor = module.forward(q[..., queries, :], k[..., :keys, :], values, bias, **needed)
+            return answer[..., -1:, :]
 
-    def _see_sublayer(
-        self, number: int, own: RecordedSublayer, module: nn.Module, given: tuple[Any, ...], answer: Tensor
-    ) -> None:
+        return attention_weights(take, v[..., :keys, :], self.tolerance, try_others)
+
+    def _see_sublayer(self, number: int, own: Sublayer, module: nn.Module, given: tuple[Any, ...], answer: Tensor) -> None:
         self._add_sublayer(number, own.spec.role, own.spec.layer, given[0] if own.is_residual else None, answer)
 
 
-def _recorded(part: Any, records: dict[str, Callable[..., None]]) -> Any:
+def _recorded(part: Any, **records: Callable[..., None]) -> Any:
     """Copy of a part. After each named method the function in `records` receives the new module and the method's arguments."""
     own = copy.copy(part)
 
@@ -160,31 +178,3 @@ def _norms(module: nn.Module, sublayer: nn.Module | None) -> Iterator[nn.Module]
             yield from _norms(child, sublayer)
     else:
         yield module
-
-
-class _Query:
-    """One query of an attention, with its visible keys and values."""
-
-    def __init__(
-        self, own: RecordedAttention, module: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any], place: int
-    ) -> None:
-        q, k, v, bias = (*given, None)[:4] if "bias" not in named else (*given, named["bias"])
-        every = Need.ALL_QUERIES in own.needs
-        keys = k.shape[-2] - (0 if own.spec.cross_attention else place)
-        first, last = (0, keys) if every else (q.shape[-2] - 1 - place, q.shape[-2] - place)
-        self.module, self.q, self.k, self.values = module, q[..., first:last, :], k[..., :keys, :], v[..., :keys, :]
-        if bias is not None:
-            bias = bias if bias.shape[-2] == 1 else bias[..., first:last, :]
-            bias = bias if bias.shape[-1] == 1 else bias[..., :keys]
-        self.bias, self.needed = bias, {}
-        for name, x in named.items():
-            if name == Need.QUERY_INPUT.value:
-                row = x.shape[-2] - 1 - place
-                self.needed[name] = x[..., row : row + 1, :]
-            elif name == Need.KEY_INPUT.value:
-                self.needed[name] = x[..., :keys, :]
-
-    def take(self, values: Tensor) -> Tensor:
-        """Output of the query for other values, (B, H, 1, D). Calls `forward`, because a call would run the hooks again."""
-        answer: Tensor = self.module.forward(self.q, self.k, values, self.bias, **self.needed)
-        return answer[..., -1:, :]

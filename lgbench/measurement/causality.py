@@ -5,7 +5,7 @@ Shapes: n contexts, T positions, V classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -32,7 +32,6 @@ TOLERANCES = {"float32": TOLERANCE, "bfloat16": 0.05}
 CONTEXTS = 2
 """Contexts for the cuts, each with several cuts."""
 
-
 PLACES = 4
 """Number of cuts."""
 
@@ -48,6 +47,16 @@ class Question(NamedTuple):
     cuts: tuple[int, ...]
     """Number of positions before each cut: 1 to T - 1."""
 
+    @classmethod
+    def of(cls, length: int, inputs: Tensor, trained: int, signature: Signature, random: Random) -> Question:
+        """Question about contexts of `length`, for a model trained on `trained` positions. `random` is for PLACES cuts."""
+        cuts = cut_positions(trained, inputs.shape[1], random)
+        contexts = inputs[torch.arange(len(cuts)) % len(inputs)]
+        after = torch.arange(inputs.shape[1])[None] >= torch.tensor(cuts)[:, None]
+        other = _other_inputs(contexts, signature, random)
+        changed = other.where(after.view(*after.shape, *[1] * (inputs.ndim - 2)), contexts)
+        return cls(length, inputs, changed, tuple(cuts))
+
     def to(self, device: torch.device) -> Question:
         return self._replace(inputs=self.inputs.to(device), changed=self.changed.to(device))
 
@@ -61,40 +70,20 @@ class Moved(NamedTuple):
     """Cuts with a movement beyond rounding."""
 
 
-def places(task: Task, inputs: Tensor) -> int:
-    """Number of cuts of a :func:`question` for a task with inputs (n, T) or (n, T, F).
-
-    0 where nothing follows an answer: the answer at the end of a context may depend on all inputs.
-    """
-    return PLACES if task.signature.answers is not Answers.LAST and inputs.shape[1] > 1 else 0
-
-
 def question(task: Task, training: Training, evaluation: Evaluation, seed: int) -> Question | None:
     """Contexts of the longest tested length, with cuts; None where nothing follows an answer.
 
-    Contexts and cuts derive from seed, task and length alone.
+    The answer at the end of a context may depend on all inputs. Contexts and cuts derive from seed, task and length alone.
     """
     lengths = context_lengths(task, training, evaluation)
     if not lengths:
         return None
     key = key_of(seed, "causality", task.name, lengths[-1])
     inputs = draw(task, lengths[-1], Random.stacked([key], CONTEXTS)).inputs
-    if not places(task, inputs):
+    if task.signature.answers is Answers.LAST or inputs.shape[1] == 1:
         return None
     random = Random.stacked([key], PLACES, first=CONTEXTS)
-    cuts = cut_positions(context_positions(task, training.max_length), inputs.shape[1], random)
-    return Question(lengths[-1], inputs, cut(inputs, cuts, task.signature, random), tuple(cuts))
-
-
-def cut(inputs: Tensor, cuts: Sequence[int], signature: Signature, random: Random) -> Tensor:
-    """Context of each cut, with a different input at every position after the cut: (cuts, T), or (cuts, T, F).
-
-    `random.n`: number of cuts.
-    """
-    contexts = inputs[torch.arange(len(cuts)) % len(inputs)]
-    after = torch.arange(inputs.shape[1])[None] >= torch.tensor(cuts)[:, None]
-    other = _other_inputs(contexts, signature, random)
-    return other.where(after.view(*after.shape, *[1] * (inputs.ndim - 2)), contexts)
+    return Question.of(lengths[-1], inputs, context_positions(task, training.max_length), task.signature, random)
 
 
 def cut_positions(trained: int, tested: int, random: Random) -> list[int]:

@@ -69,9 +69,6 @@ class Extent(NamedTuple):
         drawn = drawn_point_lengths(task, training, evaluation)
         return cls(evaluation.point_contexts, evaluation.point_strings, drawn, kept, strings)
 
-    def keeps(self, length: int) -> bool:
-        return self.kept is None or length in self.kept
-
 
 def _string_lengths(task: Task, lengths: Iterable[int]) -> list[int]:
     """Lengths of the strings of a language; empty for other tasks."""
@@ -132,27 +129,23 @@ class _Test:
     def scores(self, extent: Extent) -> list[Score]:
         """Every measurement within an extent."""
         task, seed = self.experiment.task, self.experiment.seed
-        of_answers, of_sequences, on_strings = (
-            of_source(source, task, self.experiment.measurements) for source in ("contexts", "sequences", "strings")
-        )
+        on_strings = of_source("strings", task, self.experiment.measurements)
         scores: list[Score] = []
         for length in extent.drawn:
-            batches = _contexts(task, length, extent.contexts, seed, self.device)
-            found = self._of_contexts(of_answers, of_sequences, length, batches)
-            scores += (score for score in found if extent.keeps(score.length))
+            key = key_of(seed, "evaluate", task.name, "contexts", length)
+            found = self._of_contexts(length, _contexts(task, length, extent.contexts, key, DRAWN_POSITIONS, self.device))
+            scores += (score for score in found if extent.kept is None or score.length in extent.kept)
         if isinstance(task, Language) and on_strings:
             for length in extent.of_strings:
                 scores += self._of_strings(on_strings, length, *_strings(task, length, extent.strings, seed, self.device))
         return scores
 
-    def _of_contexts(
-        self, of_answers: Sequence[Measurement], of_sequences: Sequence[Measurement], length: int, batches: Iterator[Batch]
-    ) -> Iterator[Score]:
+    def _of_contexts(self, length: int, batches: Iterator[Batch]) -> Iterator[Score]:
         """Scores of contexts of `length`, and of all prefixes for tasks with an answer at every prefix."""
         task, device = self.experiment.task, self.device
+        of_answers, of_sequences = (of_source(each, task, self.experiment.measurements) for each in ("contexts", "sequences"))
         rows: dict[tuple[str, str], list[Tensor]] = defaultdict(list)  # each (n, A), or (n, 1) for a number a context
         counted: list[Tensor] = []
-        whole = {measurement.name for measurement in of_sequences}
         for inputs, distribution, weights in batches:
             inputs, distribution = inputs.to(device), distribution.to(device)
             weights = None if weights is None else weights.to(device)
@@ -164,6 +157,7 @@ class _Test:
                     rows[variant, measurement.name].append(values_of(measurement, predictions))
                 for measurement in of_sequences:
                     rows[variant, measurement.name].append(values_of_sequences(measurement, predictions)[:, None])
+        whole = {measurement.name for measurement in of_sequences}
         share = torch.cat(counted) if counted else None
         for (variant, metric), chunks in rows.items():
             values = torch.cat(chunks)
@@ -231,9 +225,9 @@ def _means(values: Tensor, weights: Tensor | None) -> tuple[list[float], list[in
     return means.tolist(), (weights > 0).sum(0).tolist()
 
 
-def _contexts(task: Task, length: int, n: int, seed: int, device: torch.device) -> Iterator[Batch]:
-    key = key_of(seed, "evaluate", task.name, "contexts", length)
-    size = max(1, DRAWN_POSITIONS // (length + 1))
+def _contexts(task: Task, length: int, n: int, key: tuple[int, int], positions: int, device: torch.device) -> Iterator[Batch]:
+    """The n contexts of a key, about `positions` positions at once, or one context."""
+    size = max(1, positions // (length + 1))
     for start in range(0, n, size):
         random = Random.stacked([key], min(size, n - start), first=start, device=device_of_data(device))
         yield draw(task, length, random)
@@ -317,7 +311,10 @@ def _samples(task: Task, training: Training, evaluation: Evaluation) -> Iterator
     lengths = sorted({*board_lengths(task, training, evaluation), *points})
     for drawn in context_lengths(task, training, evaluation):
         n = min(MAX_CONTEXTS, max(MIN_CONTEXTS, SAMPLED_POSITIONS // (drawn + 1)))
-        distribution, weights = _drawn(task, n, drawn)
+        key = key_of(0, "chance", task.name, drawn)
+        batches = _contexts(task, drawn, n, key, SAMPLED_POSITIONS, torch.device("cpu"))
+        answers = [(p, torch.ones(p.shape[:2]) if counts is None else counts) for _, p, counts in batches]
+        distribution, weights = map(torch.cat, zip(*answers, strict=True))
         if task.signature.answers is not Answers.EVERY_PREFIX:
             yield drawn, distribution[weights > 0]
             continue
@@ -325,15 +322,3 @@ def _samples(task: Task, training: Training, evaluation: Evaluation) -> Iterator
             position = distribution.shape[1] - 1 - (drawn - length)
             if position >= 0:  # no answer may be due so early
                 yield length, distribution[:, position][weights[:, position] > 0]
-
-
-def _drawn(task: Task, n: int, length: int) -> tuple[Tensor, Tensor]:
-    """p* of n contexts, (n, A, V), and the weight of each answer, (n, A). Draws few contexts at once to bound memory."""
-    key = key_of(0, "chance", task.name, length)
-    size = max(1, SAMPLED_POSITIONS // (length + 1))
-    found, counted = [], []
-    for start in range(0, n, size):
-        batch = draw(task, length, Random.stacked([key], min(size, n - start), first=start))
-        found.append(batch.distribution)
-        counted.append(torch.ones(batch.distribution.shape[:2]) if batch.weights is None else batch.weights)
-    return torch.cat(found), torch.cat(counted)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,25 +45,18 @@ def curve_steps(steps: int) -> list[int]:
     return sorted({max(1, round(steps * (i + 1) / POINTS)) for i in range(POINTS)})
 
 
-def computing(precision: str, inputs: Tensor) -> AbstractContextManager[object]:
-    """Context for models on these inputs, in "float32", or with products in "bfloat16" by torch's automatic mixed precision.
+def answered(compute: Callable[[Tensor], Tensor], inputs: Tensor, precision: str) -> Tensor:
+    """Logits of a model as float32 or wider. `precision`: "float32", or "bfloat16" for products in torch's mixed precision.
 
     Weights, optimizer, averages, losses and scores are float32 or wider in both, and so is the product of a task's vectors with
     the weights that embed them. Rounding items to 8 bits costs generalization: of 0.044 on max retrieval all but 0.001
     (leaderboards/inside).
     """
-    if precision == "float32":
-        return nullcontext()
-    inside = ExitStack()
-    # Without autocast's cache: a captured or traced step would keep the weights of one step for the next.
-    inside.enter_context(torch.autocast(inputs.device.type, getattr(torch, precision), cache_enabled=False))
-    inside.enter_context(_Wide(inputs))
-    return inside
-
-
-def answered(compute: Callable[[Tensor], Tensor], inputs: Tensor, precision: str) -> Tensor:
-    """Logits of a model in a precision, as float32 or wider."""
-    with computing(precision, inputs):
+    with ExitStack() as inside:
+        if precision != "float32":
+            # Without autocast's cache: a captured or traced step would keep the weights of one step for the next.
+            inside.enter_context(torch.autocast(inputs.device.type, getattr(torch, precision), cache_enabled=False))
+            inside.enter_context(_Wide(inputs))
         found = compute(inputs)
     return found.to(torch.promote_types(found.dtype, torch.float32))
 
@@ -110,11 +104,7 @@ class Models:
     def model(self, variant: str, index: int) -> Callable[[Tensor], Tensor]:
         """One model of the population as a function from inputs to logits, in the skeleton's training or evaluation mode."""
         state = {name: tensor[index] for name, tensor in (self.weights[variant] | self.buffers).items()}
-
-        def compute(inputs: Tensor) -> Tensor:
-            found: Tensor = functional_call(self.skeleton, state, (inputs,))
-            return found
-
+        compute: Callable[[Tensor], Tensor] = partial(functional_call, self.skeleton, state)
         return lambda inputs: answered(compute, inputs, self.precision)
 
 

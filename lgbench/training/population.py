@@ -19,7 +19,7 @@ from lgbench.noise import Noise
 from lgbench.randomness import Random, device_of_data, key_of
 from lgbench.training.data import CHUNK, batch_shapes
 from lgbench.training.models import curve_steps
-from lgbench.training.program import NOTHING, SMALLEST, SizesMatter, program, traced
+from lgbench.training.program import NOTHING, SMALLEST, Function, SizesMatter, program, traced
 from lgbench.training.step import Layout, Rates, TrainState, counting, overwrite, step_of, views
 
 NOISE_AT_ONCE = 2**18
@@ -27,9 +27,6 @@ NOISE_AT_ONCE = 2**18
 
 POSITIONS = 2
 """Dimension of the inputs, (P, B, T, ...), with the size that varies with the context length."""
-
-StepFunction = Callable[..., Tensor]
-"""Training step: tensors of a batch, each with a leading P -> losses (P,)."""
 
 
 class Population:
@@ -108,7 +105,7 @@ class Population:
         """Training step on the tensors of a :class:`lgbench.training.data.Step` -> losses (P,), in nats."""
         return self._step(self.state, self.buffers, self._rates, *batch)
 
-    def compiled(self, report: Callable[[], None], ran: Callable[[], None] = lambda: None) -> StepFunction:
+    def compiled(self, report: Callable[[], None], ran: Callable[[], None] = lambda: None) -> Function:
         """:meth:`advance` as one program for batches of all lengths, or as one program for each length.
 
         A program is made at the first batch of its shape. Calls `report` before compiling, and `ran` after a program has run.
@@ -118,7 +115,7 @@ class Population:
         lengths is known only at the first longer batch, and a step must not depend on the order of batches.
         """
         own, step = self._flat()
-        programs: dict[Hashable, StepFunction] = {}
+        programs: dict[Hashable, Function] = {}
         lengths_vary = self.batch_shapes > 1
         varying = {len(own): POSITIONS} if lengths_vary else NOTHING
 
@@ -149,7 +146,7 @@ class Population:
             return False
         return True
 
-    def _flat(self) -> tuple[list[Tensor], StepFunction]:
+    def _flat(self) -> tuple[list[Tensor], Function]:
         """Tensors of a step, all changed in place, and :meth:`advance` as a function of the tensors and a batch."""
         own, form = tree_flatten((self.state, self.buffers, self._rates))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from lgbench.contracts import Optimizer, State, Weights
 from lgbench.errors import first_line, lacks_memory
 from lgbench.experiment.record import Training
-from lgbench.training.models import computing
+from lgbench.training.models import answered
 
 Loss = Callable[..., Tensor]
 """Loss of one model, (), from the weights and further arguments: tensors, or dicts and tuples of tensors."""
@@ -157,9 +158,8 @@ def step_of(
     """Training step as a function of tensors alone. The model computes in `precision`, loss and optimizer in float32."""
 
     def loss(row: Tensor, buffers: Weights, inputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-        with computing(precision, inputs):
-            logits = functional_call(skeleton, {**layout.of_one(row), **buffers}, (inputs,)).flatten(0, 1)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        compute = partial(functional_call, skeleton, {**layout.of_one(row), **buffers})
+        logits = answered(compute, inputs, precision).flatten(0, 1)
         # Targets are tokens (B, A), or distributions over them (B, A, V).
         right = targets.flatten(0, 1)
         if weights is None:

@@ -17,7 +17,8 @@ from lgbench.terminal import duration
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.data import stream
 from lgbench.training.models import Curve, Models, Trained
-from lgbench.training.population import Population, StepFunction
+from lgbench.training.population import Population
+from lgbench.training.program import Function
 
 
 class Compiled:
@@ -186,7 +187,7 @@ def train(
     past = _restored(population, checkpoint, compile, say) if checkpoint else TrainingProgress()
     compile = past.compiled if past.step else compile
     members = [(experiment.task, experiment.seed) for experiment in experiments]
-    advance: StepFunction = population.advance
+    advance: Function = population.advance
     average: Callable[[], object] = population.average
     precision, measured = experiments[0].record.precision, dict(past.measured)
     compiled = Compiled(population, say) if compile else None

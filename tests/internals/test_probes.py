@@ -168,8 +168,8 @@ def test_weights_of_softmax_are_the_softmax_of_queries_and_keys(position):
     asked = experiment("dyck-2-3", f"pre-norm+{position}", model_heads=2)
     sight = unread(asked)
     given = {}
-    for each in sight.attentions:
-        each.module.register_forward_hook(lambda module, args, answer, layer=each.spec.layer: given.update({layer: args}))
+    for module, spec in sight.attentions.items():
+        module.register_forward_hook(lambda module, args, answer, layer=spec.layer: given.update({layer: args}))
     sight.begin((0, 7))
     with sight.watching(), torch.no_grad():
         sight.model(asked.task.sample(30, Random(4)).inputs)
