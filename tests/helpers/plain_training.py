@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from lgbench.measurement.evaluate import evaluate
 from lgbench.randomness import seeded
-from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.data import stream
-from lgbench.training.train import train
 
 CPU = torch.device("cpu")
 
@@ -26,37 +22,28 @@ def initial(experiment):
         return experiment.build()
 
 
-def resumed_at(step, population, path):
-    """A training that was interrupted after a step, and then went on from its checkpoint."""
+def plain_training(experiment, optimizer_of=torch.optim.AdamW):
+    """Train one model as any PyTorch tutorial does: backward(), AdamW. Yields the model and the loss after each step.
 
-    def stop(done, loss):
-        if done == step:
-            raise KeyboardInterrupt
-
-    with suppress(KeyboardInterrupt):
-        train(population, CPU, stop, checkpoint=Checkpoint(path, 0.0))
-    resumed = train(population, CPU, checkpoint=Checkpoint(path, 0.0))
-    assert resumed.resumed
-    return resumed
-
-
-def plain_training(experiment):
-    """Train one model as any PyTorch tutorial does: backward(), AdamW. Yields the model and the loss after each step."""
+    The loss is written out: -sum w p log q / sum w, with weights w, where p is a distribution or a token.
+    """
     training = experiment.train
     model = initial(experiment)
-    matrices = [p for p in model.parameters() if p.ndim >= 2]
-    vectors = [p for p in model.parameters() if p.ndim < 2]
-    optimizer = torch.optim.AdamW(
+    matrices, vectors = ([p for p in model.parameters() if (p.ndim >= 2) == wanted] for wanted in (True, False))
+    optimizer = optimizer_of(
         [{"params": matrices, "weight_decay": training.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     )
     warmup = max(1, round(training.warmup * training.steps))
     knots, heights = [-1, warmup - 1, warmup, max(training.steps, warmup + 1)], [0.0, 1.0, 1.0, 0.0]
     members = [(experiment.task, experiment.seed)]
-    for done, ((inputs,), (targets,), _) in enumerate(stream(members, training, CPU)):
+    for done, batch in enumerate(stream(members, training, CPU)):
         for group in optimizer.param_groups:
             group["lr"] = training.lr * np.interp(done, knots, heights)
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(inputs).transpose(1, 2), targets)
+        right, log_q = batch.targets[0], model(batch.inputs[0]).log_softmax(-1)
+        p = right if right.is_floating_point() else F.one_hot(right, log_q.shape[-1])
+        weights = torch.ones(p.shape[:2]) if batch.weights is None else batch.weights[0]
+        loss = -(weights[..., None] * (p * log_q).where(p > 0, 0)).sum() / weights.sum()
         loss.backward()
         optimizer.step()
         yield model, loss.item()

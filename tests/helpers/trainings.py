@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from lgbench.training.checkpoint import Checkpoint
+from lgbench.training.train import train
+
 
 def bits(tensors) -> dict[str, bytes]:
     """The bytes of the tensors, so that nan equals nan and 0 is not -0."""
@@ -23,3 +28,12 @@ def stopping_after(step: int):
             raise KeyboardInterrupt
 
     return report
+
+
+def resumed_at(step: int, experiments, path, device, **options):
+    """A training that was interrupted after a step, and then went on from its checkpoint."""
+    with pytest.raises(KeyboardInterrupt):
+        train(experiments, device, stopping_after(step), checkpoint=Checkpoint(path, 0), **options)
+    resumed = train(experiments, device, checkpoint=Checkpoint(path, 0), **options)
+    assert resumed.resumed
+    return resumed

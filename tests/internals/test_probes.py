@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import EntryPoint
-from types import ModuleType
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +26,7 @@ from lgbench.cli.main import main
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.internals import parts
-from lgbench.internals.parts import GROUP, PartsSight
+from lgbench.internals.parts import PartsSight
 from lgbench.internals.sight import Sight, attention_weights
 from lgbench.measurement import probing
 from lgbench.measurement.probing import probe
@@ -286,19 +284,8 @@ def test_every_attention_and_architecture_goes_through_every_probe(arch, task):
             assert -1e-9 <= value <= math.log(length + 1) + 1e-9
 
 
-class LibraryModel(nn.Module):
-    """A model of a library that lgbench does not know."""
-
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(3, 3)
-
-    def forward(self, inputs):
-        return self.table(inputs)
-
-
-class OfLibrary(Sight):
-    """Sees the table as an attention of a single key."""
+class OfTable(Sight):
+    """Sees a table of logits as an attention with a single key."""
 
     @contextmanager
     def watching(self):
@@ -306,17 +293,15 @@ class OfLibrary(Sight):
             for place in self._places:
                 self._see_query(1, place, answer[:, -1 - place, None], lambda try_others: torch.ones(len(answer), 1, 1))
 
-        with self.model.table.register_forward_hook(see):
+        with self.model.register_forward_hook(see):
             yield
 
 
-def failing(*given):
+def failing(*given, **named):
     raise AttributeError("the library has changed")
 
 
-class FailingHooks(OfLibrary):
-    """Fails while the model reads contexts."""
-
+class FailingHooks(OfTable):
     _see_query = failing
 
 
@@ -328,7 +313,7 @@ BLIND = "nothing can be seen inside it, since looking failed with AttributeError
 @pytest.mark.parametrize(
     ("sight_of", "metrics", "sentences"),
     [
-        (OfLibrary, SEEN, []),
+        (OfTable, SEEN, []),
         (lambda *given: None, OF_WHOLE_MODELS, []),
         (failing, OF_WHOLE_MODELS, [f"toy-own+toy-nothing: {BLIND}"]),
         (FailingHooks, OF_WHOLE_MODELS, [f"toy-own+toy-nothing: {BLIND}"]),
@@ -336,13 +321,10 @@ BLIND = "nothing can be seen inside it, since looking failed with AttributeError
     ids=["sees it", "does not see it", "fails", "fails in its hooks"],
 )
 def test_a_pack_sees_the_models_of_its_library_and_costs_no_run_where_it_fails(sight_of, metrics, sentences, monkeypatch):
-    library = ModuleType("the_library")
-    library.sight_of = sight_of
-    monkeypatch.setitem(sys.modules, "the_library", library)
-    monkeypatch.setattr(LibraryModel, "__module__", "the_library.models")
-    packs = [EntryPoint("other_library", "not:installed", GROUP), EntryPoint("the_library", "the_library:sight_of", GROUP)]
+    """The library is torch here. The pack of another one is not even loaded."""
+    packs = [SimpleNamespace(name="other"), SimpleNamespace(name="torch", load=lambda: sight_of)]
     monkeypatch.setattr(parts, "entry_points", lambda group: packs)
-    found, whole = probed(experiment("toy-walk", "toy-own", registry=with_model(LibraryModel)))
+    found, whole = probed(experiment("toy-walk", "toy-own", registry=with_model(lambda: nn.Embedding(3, 3))))
     assert {metric for metric, *_ in found} == metrics and whole.sentences == sentences
     assert {value for (metric, *_), value in found.items() if metric == "attention_max"} <= {1.0}
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from helpers.in_process import run_here
 from helpers.plain_training import CPU
 from helpers.registries import with_model
+from helpers.trainings import resumed_at
 from torch import nn
 from torch.func import grad, vmap
 
@@ -20,7 +21,6 @@ from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import grouped
 from lgbench.experiment.experiment import Experiment
 from lgbench.results import run_files
-from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.data import stream, training_lengths
 from lgbench.training.population import Population
 from lgbench.training.train import train
@@ -43,34 +43,38 @@ have nearly one score. What follows moves the outputs of no causal model by more
 here, moved by 1.4e-3 with the compiler of PyTorch 2.7."""
 
 
-class Listening(ProgressDisplay):
-    """Keeps what was said."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, sentence: str) -> None:
-        self.said.append(sentence)
-
-
 def numbers(experiments, folder, execution) -> tuple[dict[tuple[object, ...], float | None], list[str]]:
     """Every number of the run files by what it is a number of, and what was said."""
-    display = Listening()
+    display = ProgressDisplay()
+    display.say = (said := []).append
     outcome = run_here(experiments, execution, folder, display)
     assert not outcome.failed and len(outcome.written) == len(experiments)
     rows = [row for path in outcome.written for row in run_files.read(path).to_pylist()]
     names = ("task", "entry", "seed", "weights", "metric", "step", "length", "n")
-    return {tuple(row[name] for name in names): row["value"] for row in rows}, display.said
+    return {tuple(row[name] for name in names): row["value"] for row in rows}, said
 
 
-def assert_agreement(experiments, folder) -> None:
-    """Compiled and all in one population, as against one by one and as they are."""
+SMALL = {"train_steps": 40, "train_batch": 8, "train_max_length": 12, "train_lr": "0.001,0.003"}
+ONE_LENGTH = {"train_steps": 60, "train_min_length": 16, "train_max_length": 16}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("tasks", "arch", "settings"),
+    [
+        (["set-complement"], "peri-norm", SMALL),
+        (["tomita-4", "tomita-1"], "peri-norm", {"train_steps": 60, "evaluate_strings": 512}),
+        (["set-complement"], "pre-norm", {"train_steps": 60}),
+        (["max-retrieval"], "set-attention", ONE_LENGTH),
+        (["max-retrieval"], "transformer+post-norm", ONE_LENGTH),
+    ],
+)
+def test_a_compiled_population_has_the_scores_of_models_trained_one_by_one(registry, planned, tmp_path, tasks, arch, settings):
+    experiments = planned(registry, tasks, arch, seeds=(0, 1), averagers=None, **settings)
     assert len(grouped(experiments)) == 1
-    plain, _ = numbers(experiments, folder / "plain", Execution(CPU, compile=False, population=1))
-    fast, said = numbers(experiments, folder / "fast", Execution(CPU, compile=True))
-    assert [
-        sentence for sentence in said if sentence.startswith(("compiling the training step", "compiled the training step"))
-    ] == said
+    plain, _ = numbers(experiments, tmp_path / "plain", Execution(CPU, compile=False, population=1))
+    fast, said = numbers(experiments, tmp_path / "fast", Execution(CPU, compile=True))
+    assert all(sentence.startswith(("compiling the training step", "compiled the training step")) for sentence in said)
     assert {key[3] for key in plain} == {"raw", "ema", "bema", "chance"}
     lacking = {"looks_ahead"} if experiments[0].task.signature.answers is Answers.LAST else set()
     assert {key[4] for key in plain} == TOLERANCES.keys() - lacking
@@ -79,30 +83,6 @@ def assert_agreement(experiments, folder) -> None:
         expected = {key: value for key, value in plain.items() if key[4] == metric}
         found = {key: fast[key] for key in expected}
         assert found == pytest.approx(expected, abs=tolerance), metric
-
-
-SMALL = {"train_steps": 40, "train_batch": 8, "train_max_length": 12, "train_lr": "0.001,0.003"}
-
-
-@pytest.mark.long
-def test_a_compiled_population_has_the_scores_of_models_trained_one_by_one(registry, planned, tmp_path):
-    experiments = planned(registry, "set-complement", "peri-norm", seeds=(0, 1), averagers=None, **SMALL)
-    assert_agreement(experiments, tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("tasks", "arch", "settings"),
-    [
-        (["tomita-4", "tomita-1"], "peri-norm", {"evaluate_strings": 512}),
-        (["set-complement"], "pre-norm", {}),
-        (["max-retrieval"], "set-attention", {"train_min_length": 16, "train_max_length": 16}),
-        (["max-retrieval"], "transformer+post-norm", {"train_min_length": 16, "train_max_length": 16}),
-    ],
-)
-def test_models_of_full_size_agree_too(registry, planned, tmp_path, tasks, arch, settings):
-    experiments = planned(registry, tasks, arch, seeds=(0, 1), averagers=None, train_steps=60, **settings)
-    assert_agreement(experiments, tmp_path)
 
 
 @pytest.mark.slow
@@ -189,19 +169,8 @@ def test_a_model_that_cannot_be_compiled_is_trained_as_it_is_and_that_is_told(pl
 @pytest.mark.slow
 def test_a_compiled_training_in_parts_has_the_numbers_of_one_at_once(toy_registry, planned, tmp_path):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=["toy-mean"], train_steps=80)
-
-    def stop(step, loss):
-        if step == 37:
-            raise KeyboardInterrupt
-
     whole = train(experiments, CPU, compile=True)
-    path = tmp_path / "checkpoint.safetensors"
-    with pytest.raises(KeyboardInterrupt):
-        train(experiments, CPU, stop, compile=True, checkpoint=Checkpoint(path, 0))
-    said: list[str] = []
-    parts = train(experiments, CPU, compile=True, checkpoint=Checkpoint(path, 0), say=said.append)
-    assert said[0] == "training goes on after step 37"
-    assert_same_numbers(parts, whole)
+    assert_same_numbers(resumed_at(37, experiments, tmp_path / "checkpoint", CPU, compile=True), whole)
 
 
 def test_attention_that_vmap_would_run_one_by_one_is_an_error_in_tests():

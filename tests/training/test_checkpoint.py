@@ -124,89 +124,60 @@ def test_a_population_comes_back_with_all_that_training_changes(registry, planne
     assert same == {"diverged"} | {name for name in fresh if name.startswith("average/bema/origin/")}
 
 
-def truncated(path: Path) -> None:
+def without_its_end(path: Path, size: int = -1) -> None:
     saved(path)
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def truncated_in_its_header(path: Path) -> None:
-    saved(path)
-    path.write_bytes(path.read_bytes()[:20])
-
-
-def empty(path: Path) -> None:
-    path.touch()
-
-
-def garbage(path: Path) -> None:
-    path.write_bytes(b"\xff" * 1000)
-
-
-def without_a_step(path: Path) -> None:
-    save_file(state(), path)
-
-
-def of_an_older_version(path: Path) -> None:
-    save_file(state(), path, metadata={"step": "7"})
+    path.write_bytes(path.read_bytes()[:size])
 
 
 def of_more_models(path: Path) -> None:
     saved(path, {name: torch.cat([tensor, tensor]) if tensor.ndim else tensor for name, tensor in state().items()})
 
 
-def of_another_type(path: Path) -> None:
-    saved(path, state() | {"step": state()["step"].float()})
+UNREADABLE = {
+    "truncated": without_its_end,
+    "truncated in its header": lambda path: without_its_end(path, 20),
+    "empty": lambda path: path.touch(),
+    "garbage": lambda path: path.write_bytes(b"\xff" * 1000),
+    "without a step": lambda path: save_file(state(), path),
+    "of an older version": lambda path: save_file(state(), path, metadata={"step": "7"}),
+}
+FOREIGN = {
+    "more models": of_more_models,
+    "another type": lambda path: saved(path, state() | {"step": state()["step"].float()}),
+    "another averager": lambda path: saved(path, {name.replace("toy-mean", "toy-mode"): t for name, t in state().items()}),
+    "a tensor too few": lambda path: saved(path, {name: t for name, t in state().items() if name != "diverged"}),
+}
+SPOILT = [(spoil, "cannot be read") for spoil in UNREADABLE.values()]
+SPOILT += [(spoil, "is of other models") for spoil in FOREIGN.values()]
 
 
-def of_another_averager(path: Path) -> None:
-    saved(path, {name.replace("toy-mean", "toy-mode"): tensor for name, tensor in state().items()})
-
-
-def with_a_tensor_too_few(path: Path) -> None:
-    saved(path, {name: tensor for name, tensor in state().items() if name != "diverged"})
-
-
-UNREADABLE = [truncated, truncated_in_its_header, empty, garbage, without_a_step, of_an_older_version]
-FOREIGN = [of_more_models, of_another_type, of_another_averager, with_a_tensor_too_few]
-
-
-@pytest.mark.parametrize("spoil", UNREADABLE + FOREIGN)
-def test_a_file_that_is_no_state_of_these_models_is_refused_and_leaves_them_as_they_are(path, spoil):
+@pytest.mark.parametrize(("spoil", "said"), SPOILT, ids=[*UNREADABLE, *FOREIGN])
+def test_a_file_that_is_no_state_of_these_models_is_refused_and_leaves_them_as_they_are(path, spoil, said):
     spoil(path)
     tensors = blank(state())
-    said = "is of other models" if spoil in FOREIGN else "cannot be read"
     with pytest.raises(RunFileError, match=said) as raised:
         Checkpoint(path, every=60).restore(tensors)
     assert str(path) in str(raised.value)
     assert bits(tensors) == bits(blank(state()))
 
 
-def test_a_checkpoint_is_due_by_time_since_the_latest_one(path, clock):
+def test_a_checkpoint_is_due_by_time_since_the_latest_one_and_at_the_end_where_there_is_one(path, clock):
     checkpoint = Checkpoint(path, every=60)
-    assert not checkpoint.due(last=False)
-    clock.now += 59.9
-    assert not checkpoint.due(last=False)
-    clock.now += 0.1
-    assert checkpoint.due(last=False)
+    assert not checkpoint.due(last=True)
+    for seconds, due in ((0, False), (59.9, False), (0.1, True)):
+        clock.now += seconds
+        assert checkpoint.due(last=False) == due
     checkpoint.save(TrainingProgress(1), state())
-    assert not checkpoint.due(last=False)
+    assert not checkpoint.due(last=False) and checkpoint.due(last=True)
     clock.now += 60
     assert checkpoint.due(last=False)
 
 
-def test_the_last_step_is_saved_where_training_took_long_enough_to_be_saved_before(path, clock):
-    checkpoint = Checkpoint(path, every=60)
-    assert not checkpoint.due(last=True)
-    checkpoint.save(TrainingProgress(1), state())
-    assert checkpoint.due(last=True) and not checkpoint.due(last=False)
-
-
 def test_the_last_step_of_a_long_training_is_saved_before_its_run_files_are_written(path, clock):
     checkpoint = Checkpoint(path, every=600)
-    clock.now += 9.9
-    assert not checkpoint.due(last=True)
-    clock.now += 0.1
-    assert checkpoint.due(last=True) and not checkpoint.due(last=False)
+    for seconds, due in ((9.9, False), (0.1, True)):
+        clock.now += seconds
+        assert checkpoint.due(last=True) == due and not checkpoint.due(last=False)
 
 
 SMALL = {"train_batch": 2, "train_average_every": 3}
@@ -275,7 +246,7 @@ def test_a_training_shorter_than_the_interval_writes_no_checkpoint(toy_registry,
     assert not list(path.parent.iterdir())
 
 
-@pytest.mark.parametrize("spoil", [truncated, of_more_models])
+@pytest.mark.parametrize("spoil", [without_its_end, of_more_models])
 def test_an_unusable_checkpoint_is_reported_and_training_starts_anew_with_the_same_numbers(toy_registry, planned, path, spoil):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=["toy-mean"], train_steps=20)
     whole = numbers(train(experiments, CPU))

@@ -70,16 +70,18 @@ def test_how_many_steps_are_drawn_at_once_changes_nothing(task, monkeypatch):
             assert torch.equal(inputs, same) and torch.equal(targets, right)
 
 
-def test_a_seed_has_the_same_contexts_beside_models_of_other_tasks():
-    class Other(toys.Walk):
-        name = "toy-other"
+class Other(toys.Walk):
+    name = "toy-other"
 
+
+def test_a_seed_has_the_same_contexts_beside_models_of_other_tasks_and_others_on_each_task():
     members = [(Other(), 0), (toys.Walk(), 3), (Other(), 3), (toys.Walk(), 0)]
     training = settings(toys.Walk(), steps=9)
     streams = [alone(task, training, seed) for task, seed in members]
     for together, *single in zip(stream(members, training, CPU), *streams, strict=True):
         for model, (inputs, targets) in enumerate(single):
             assert torch.equal(together.inputs[model], inputs) and torch.equal(together.targets[model], targets)
+        assert not torch.equal(together.inputs[0], together.inputs[3])
 
 
 def test_no_batch_repeats_within_or_across_chunks():
@@ -100,15 +102,6 @@ def test_lengths_cover_the_range_and_are_the_same_for_all_seeds():
 def test_tasks_that_answer_at_every_prefix_train_on_the_longest():
     task = toys.Walk()
     assert set(training_lengths(task, settings(task, steps=50))) == {6}
-
-
-def test_two_tasks_of_one_seed_draw_different_contexts():
-    class Other(toys.Walk):
-        name = "toy-other"
-
-    training = settings(toys.Walk(), steps=1)
-    (one,), (two,) = (list(alone(task, training, 0)) for task in (toys.Walk(), Other()))
-    assert not torch.equal(one[0], two[0])
 
 
 def test_exact_targets_are_p_star_itself_on_the_contexts_that_drawn_ones_belong_to():

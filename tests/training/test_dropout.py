@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.plain_training import CPU, initial, resumed_at
+from helpers.plain_training import CPU, initial
+from helpers.trainings import resumed_at
 from torch import nn
 
 from lgbench import UsageError
@@ -98,8 +99,7 @@ def test_masks_are_a_seeds_own_whoever_trains_beside_it_and_whenever_it_was_inte
 ):
     first, second = planned(registry, task, entry, seeds=(3, 4), train_steps=6, train_dropout=RATE)
     alone, together = train([first], CPU), train([second, first], CPU)
-
-    resumed = resumed_at(4, [first], tmp_path / "checkpoint")
+    resumed = resumed_at(4, [first], tmp_path / "checkpoint", CPU)
     for name, weights in alone.weights["raw"].items():
         assert torch.equal(weights, resumed.weights["raw"][name])
         torch.testing.assert_close(weights[0], together.weights["raw"][name][1], rtol=1e-4, atol=1e-5)

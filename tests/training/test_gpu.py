@@ -7,10 +7,10 @@ import os
 import pytest
 import torch
 from helpers.toy_registries import Weighted, toys_and
+from helpers.trainings import resumed_at
 
 from lgbench.experiment.plan import Request, plan
 from lgbench.training import cost
-from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.data import stream
 from lgbench.training.population import Population
 from lgbench.training.train import train
@@ -69,15 +69,7 @@ def test_weights_and_exact_targets_are_captured_too(targets):
 @pytest.mark.parametrize("task", ["tomita-4", "max-retrieval"])
 def test_a_training_that_was_cut_off_ends_with_the_same_bits(registry, planned, deterministic, tmp_path, task):
     experiments = small(planned, registry, task)
-    whole = train(experiments, CUDA)
-
-    def cut(step, loss):
-        if step == 17:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(experiments, CUDA, cut, checkpoint=Checkpoint(tmp_path / "state", 0.0))
-    rest = train(experiments, CUDA, checkpoint=Checkpoint(tmp_path / "state", 0.0))
+    whole, rest = train(experiments, CUDA), resumed_at(17, experiments, tmp_path / "state", CUDA)
     for variant, weights in whole.weights.items():
         assert all(torch.equal(rest.weights[variant][name], weight) for name, weight in weights.items())
 

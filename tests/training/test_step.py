@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
-import torch.nn.functional as F
 import toys
-from helpers.plain_training import CPU, initial
+from helpers.plain_training import CPU, plain_training
 from helpers.toy_registries import Marked, Weighted, but, toys_and
 
 from lgbench import Optimizer
 from lgbench.execution.scheduler import grouped
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.loading import Distribution
-from lgbench.training.data import stream
 from lgbench.training.train import train
 
 STEADY = {"train.steps": "10", "train.lr": "0.05", "train.warmup": "0", "train.batch": "8"}
@@ -25,49 +25,20 @@ def planned(known, task, seeds=(0, 1), optimizer="adamw", averagers=(), **change
     return plan(Request(tasks, ["toy-table"], averagers, seeds, "quick", settings, optimizer), known).experiments
 
 
-def rate(experiment, step: int) -> float:
-    """Falling linearly from the first step on, to nothing after the last."""
-    training = experiment.train
-    return training.lr * min(1.0, (training.steps - step + 1) / (training.steps - 1))
-
-
-def by_hand(experiment, optimizer_of):
-    """A loop over one model with an optimizer of torch, whose loss is written out: -sum w p log q / sum w."""
-    model, losses = initial(experiment), []
-    optimizer = optimizer_of(model)
-    for done, batch in enumerate(stream([(experiment.task, experiment.seed)], experiment.train, CPU), start=1):
-        inputs, right = batch.inputs[0], batch.targets[0]
-        p = right if right.is_floating_point() else F.one_hot(right, 3).to(torch.get_default_dtype())
-        weights = torch.ones(right.shape[:2]) if batch.weights is None else batch.weights[0]
-        loss = -(weights[..., None] * p * model(inputs).log_softmax(-1)).sum() / weights.sum()
-        for group in optimizer.param_groups:
-            group["lr"] = rate(experiment, done)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return model, losses
-
-
-def assert_equal_to_hand(experiments, optimizer_of, tolerance=1e-6):
+def assert_equal_to_plain_training(experiments, optimizer_of=torch.optim.AdamW):
     run = train(experiments, CPU)
     for index, experiment in enumerate(experiments):
-        model, losses = by_hand(experiment, optimizer_of)
+        *_, (model, _) = steps = list(plain_training(experiment, optimizer_of))
         for name, weight in model.named_parameters():
-            torch.testing.assert_close(run.weights["raw"][name][index], weight.detach(), rtol=0, atol=tolerance)
-        assert run.curve.loss[:, index].tolist() == pytest.approx(losses, abs=tolerance)
-
-
-def adamw(model):
-    matrices, vectors = ([p for p in model.parameters() if (p.ndim >= 2) == wanted] for wanted in (True, False))
-    return torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}])
+            torch.testing.assert_close(run.weights["raw"][name][index], weight.detach(), rtol=0, atol=1e-6)
+        assert run.curve.loss[:, index].tolist() == pytest.approx([loss for _, loss in steps], abs=1e-6)
 
 
 @pytest.mark.parametrize("task", ["toy-walk", "toy-largest", "toy-weighted", "toy-marked"])
 @pytest.mark.parametrize("targets", ["sampled", "exact"])
 def test_the_loss_is_the_weighted_cross_entropy_with_drawn_tokens_or_with_p_star_itself(double, task, targets):
     known = toys_and(task=[Weighted(), Marked()])
-    assert_equal_to_hand(planned(known, task, train_targets=targets), adamw)
+    assert_equal_to_plain_training(planned(known, task, train_targets=targets))
 
 
 class Spoilt(Weighted):
@@ -92,7 +63,7 @@ def test_a_task_with_weights_and_one_without_are_one_population_of_which_each_tr
     known = toys_and(Distribution("lgbench-toys", "1.2.3"), task=Weighted())
     mixed = planned(known, ["toy-walk", "toy-weighted"], (0,))
     assert len(grouped(mixed)) == 1
-    assert_equal_to_hand(mixed, adamw)
+    assert_equal_to_plain_training(mixed)
 
 
 class Momentum(Optimizer):
@@ -113,12 +84,6 @@ class Momentum(Optimizer):
         return {"velocity": velocity}, {n: w - lr[n] * velocity[n] for n, w in weights.items()}
 
 
-def sgd(model):
-    matrices, vectors = ([p for p in model.parameters() if (p.ndim >= 2) == wanted] for wanted in (True, False))
-    groups = [{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
-
-
 @pytest.mark.parametrize(
     ("elementwise", "shapes"),
     [(True, {"all": (2, 27)}), (False, {"table.weight": (2, 3, 4), "out.weight": (2, 3, 4), "out.bias": (2, 3)})],
@@ -127,7 +92,7 @@ def test_an_optimizer_of_a_plugin_trains_as_torchs_own_does(double, elementwise,
     """It is given one tensor where it is elementwise, each parameter by its name where it is not, and the steps from 1 on."""
     optimizer = Momentum(elementwise)
     experiments = planned(toys_and(optimizer=optimizer), "toy-walk", optimizer="toy-momentum")
-    assert_equal_to_hand(experiments, sgd)
+    assert_equal_to_plain_training(experiments, partial(torch.optim.SGD, momentum=0.9))
     assert optimizer.seen.pop("step") == tuple(range(1, 11))
     assert optimizer.seen == shapes
 

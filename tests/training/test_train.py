@@ -18,23 +18,22 @@ def trained(experiments):
     return train(experiments, CPU)
 
 
-def test_a_seed_has_the_same_numbers_alone_and_among_others(registry, planned):
+def test_a_seed_has_the_same_numbers_alone_and_among_other_seeds_and_tasks(registry, planned):
     settings = {"train_steps": 10, "train_batch": 2, "model_width": 16, "model_layers": 1}
     settings |= {"evaluate_contexts": 4, "evaluate_strings": 8, "evaluate_max_length": 44}
-    experiments = planned(registry, "tomita-4", "peri-norm", seeds=(3, 0, 5), averagers=("ema",), **settings)
-    together = trained(experiments)
-    for index in (2,):
-        alone = trained([experiments[index]])
-        for variant in ("raw", "ema"):
-            for name, weight in alone.weights[variant].items():
-                torch.testing.assert_close(together.weights[variant][name][index], weight[0], rtol=1e-4, atol=2e-6)
-        torch.testing.assert_close(together.curve.loss[:, index], alone.curve.loss[:, 0], rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(
-            together.curve.gradient_norm[:, index], alone.curve.gradient_norm[:, 0], rtol=1e-4, atol=1e-5
-        )
-        one, many = (scores(experiments[index], run, i) for run, i in ((alone, 0), (together, index)))
-        assert one.keys() == many.keys()
-        assert list(many.values()) == pytest.approx(list(one.values()), abs=1e-4)
+    experiments = planned(registry, ["tomita-1", "tomita-4"], "peri-norm", seeds=(3, 0, 5), averagers=("ema",), **settings)
+    assert len(experiments) == 6 and len(grouped(experiments)) == 1
+    index = next(i for i, each in enumerate(experiments) if (each.task.name, each.seed) == ("tomita-4", 5))
+    together, alone = trained(experiments), trained([experiments[index]])
+    for variant in ("raw", "ema"):
+        for name, weight in alone.weights[variant].items():
+            torch.testing.assert_close(together.weights[variant][name][index], weight[0], rtol=1e-4, atol=2e-6)
+    for curve, tolerance in (("loss", 1e-6), ("gradient_norm", 1e-5)):
+        many, one = (getattr(run.curve, curve) for run in (together, alone))
+        torch.testing.assert_close(many[:, index], one[:, 0], rtol=10 * tolerance, atol=tolerance)
+    one, many = (scores(experiments[index], run, i) for run, i in ((alone, 0), (together, index)))
+    assert one.keys() == many.keys()
+    assert list(many.values()) == pytest.approx(list(one.values()), abs=1e-4)
 
 
 def test_initial_weights_are_exactly_those_of_the_seed_alone(registry, planned):
@@ -43,17 +42,6 @@ def test_initial_weights_are_exactly_those_of_the_seed_alone(registry, planned):
     for index, experiment in enumerate(experiments):
         for name, weight in initial(experiment).state_dict().items():
             assert torch.equal(together.weights["raw"][name][index], weight), name
-
-
-def test_other_tasks_in_the_population_change_nothing(registry, planned):
-    settings = {"train_steps": 10, "train_batch": 4}
-    alone = planned(registry, "tomita-4", "pre-norm", **settings)
-    mixed = planned(registry, ["tomita-1", "tomita-4"], "pre-norm", **settings)
-    assert len(grouped(mixed)) == 1
-    one, two = trained(alone), trained(mixed)
-    for name, weight in one.weights["raw"].items():
-        torch.testing.assert_close(two.weights["raw"][name][1], weight[0], rtol=1e-4, atol=2e-6)
-        assert not torch.equal(two.weights["raw"][name][0], weight[0]) or weight.std() == 0
 
 
 @pytest.mark.parametrize(
@@ -79,16 +67,6 @@ def test_the_learning_rate_rises_linearly_and_falls_linearly(toy_registry, plann
     run = trained([experiment])
     for name, weight in model.named_parameters():
         torch.testing.assert_close(run.weights["raw"][name][0], weight.detach(), rtol=0, atol=1e-5)
-
-
-def test_gains_and_biases_are_not_decayed(toy_registry, planned):
-    """With a huge decay, matrices shrink and biases stay where a run without decay has them in the first step."""
-    runs = [
-        trained(planned(toy_registry, "toy-walk", "toy-table", train_steps=1, train_weight_decay=decay)).weights["raw"]
-        for decay in (0.0, 50.0)
-    ]
-    assert torch.equal(runs[0]["out.bias"], runs[1]["out.bias"])
-    assert (runs[1]["out.weight"].abs() < runs[0]["out.weight"].abs()).all()
 
 
 def test_averagers_see_the_weights_at_every_multiple_of_average_every(toy_registry, planned):
