@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.in_process import run_here
-from helpers.plain_training import CHEAP, CPU, plain_training
+from helpers.plain_training import CPU, plain_training
 from helpers.toy_registries import experiment_of
 
 from lgbench.errors import UsageError
@@ -19,7 +19,6 @@ from lgbench.execution.tuning import Stages
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate
-from lgbench.results import run_files
 from lgbench.training import cost, data
 from lgbench.training.cost import StepCost, models_that_fit, step_cost
 from lgbench.training.train import train
@@ -143,26 +142,6 @@ def test_populations_have_as_many_models_as_fit_into_memory(toy_registry, planne
     each = step_cost(experiments[0], CPU)
     monkeypatch.setattr(cost, "free_memory", lambda device: int(fit * each.memory / cost.SHARE_OF_MEMORY) + 1)
     assert sizes(experiments, tmp_path, Execution(CPU, False)) == expected
-
-
-def rows(experiments, folder, population) -> dict[tuple[object, ...], float | None]:
-    outcome = run_here(experiments, Execution(CPU, False, population), folder)
-    assert not outcome.failed
-    found = [row for path in outcome.written for row in run_files.read(path).to_pylist()]
-    names = ("task", "seed", "weights", "metric", "step", "length", "n")
-    return {tuple(row[name] for name in names): row["value"] for row in found}
-
-
-@pytest.mark.slow
-def test_models_in_several_populations_have_the_numbers_of_one(registry, planned, tmp_path):
-    """To the rounding of sums in another order."""
-    settings = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"train_steps": 20, "model_layers": 1}
-    experiments = planned(registry, ["tomita-1", "tomita-4"], "peri-norm", (0, 1), averagers=None, **settings)
-    assert len(grouped(experiments)) == 1
-    together = rows(experiments, tmp_path / "together", None)
-    for population in (1, 2):
-        apart = rows(experiments, tmp_path / f"{population} at a time", population)
-        assert apart == pytest.approx(together, abs=1e-4)
 
 
 def test_a_population_that_mixes_rates_decays_and_warmups_trains_each_as_it_would_be_alone(toy_registry, planned):
