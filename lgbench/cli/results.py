@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lgbench.cli import options
-from lgbench.cli.output import complain, console, echo, echo_data, opened
+from lgbench.cli.output import complain, console, echo, echo_data, installed, opened
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import ALL_PROTOCOLS
 from lgbench.terminal import printable
@@ -253,23 +253,35 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     type=click.Path(path_type=Path),
     default=Path("site"),
     show_default=True,
-    help="Folder for the page, index.html. A page that is already there is replaced.",
+    help="Folder for the page, index.html, and its data. A page that is already there is replaced.",
 )
+@click.option("--docs", metavar="ADDRESS", help="Address of the documentation, for links; it may be relative to the page.")
 @options.claims_option
 @options.protocol_option("all")
 @options.baseline_option
+@options.plugin_option
 @options.results_option
-def site(out: Path, claims_folder: Path | None, protocol: str | None, baseline: str | None, results: Path) -> None:
-    """Write all boards as one HTML page for offline use.
+def site(
+    out: Path,
+    docs: str | None,
+    claims_folder: Path | None,
+    protocol: str | None,
+    baseline: str | None,
+    plugins: Sequence[Path],
+    results: Path,
+) -> None:
+    """Write all boards as pages for offline use, beginning with a grid of entries by task families.
 
-    The page has all boards with curves. For each entry the page shows seeds, training curves, settings and origins of runs.
-    Claims with a verdict from the runs are included, the others are counted.
+    Each task has its rule, sample contexts, published facts and board; each claim its verdicts; each entry its seeds, training
+    curves, settings and origins of runs. Claims with a verdict from the runs are included, the others are counted.
     """
     from lgbench.claims.claim import default_folder, read_claims
+    from lgbench.extensions.describe import task_documents
     from lgbench.reports import site as pages
 
     claims = read_claims(claims_folder or default_folder())
     runs = opened(results)
-    page = pages.page(runs, None if protocol == ALL_PROTOCOLS else protocol, baseline, claims)
-    path = pages.write(page, out)
-    echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+    tasks = task_documents(installed(plugins), runs.task_names, complain)
+    made = pages.pages(runs, None if protocol == ALL_PROTOCOLS else protocol, baseline, claims, tasks, docs)
+    path = pages.write(made, out)
+    echo(f"{path} ({sum(map(len, made.values())) / 1e6:.1f} MB with its data)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -80,7 +80,8 @@ def about(item: Described) -> str:
 
 def documentation(item: Described) -> str:
     """Docstring of the item's class, without doctests."""
-    return "\n\n".join(p for p in docstring(item).split("\n\n") if not p.lstrip().startswith(">>>"))
+    paragraphs = [p for p in docstring(item).split("\n\n") if not p.lstrip().startswith(">>>")]
+    return "\n\n".join(f"{p[:-1]}." if p.endswith(":") else p for p in paragraphs)  # a doctest stood behind the colon
 
 
 def docstring(item: Described) -> str:
@@ -274,6 +275,34 @@ def _task_page(task: Task) -> Iterator[str]:
         legal = [f"{name}: {p:.3g}" for name, p in sample.answers]
         more = f", and {sample.left_out} more" if sample.left_out else ""
         yield f"  {sample.context}\n    {', '.join(legal)}{more}"
+
+
+def task_documents(registry: Registry, names: Iterable[str], say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
+    """Descriptions of installed tasks for the page, by name. `say` gets a sentence for each task that cannot be described."""
+    found = {}
+    for name in sorted(names):
+        if (task := registry.tasks.get(name)) is not None:
+            try:
+                found[name] = task_document(task)
+            except UsageError as error:
+                say(f"warning: {error}")
+    return found
+
+
+def task_document(task: Task) -> dict[str, Any]:
+    """Description of a task for the page, as in :func:`page`. Raises UsageError as :func:`samples`."""
+    return {
+        "about": about(task).partition("\n")[0],
+        "rule": documentation(task).split("\n\n"),
+        "reads": f"reads {reads(task)}, answers with one of {task.signature.classes}, {task.signature.answers.value}",
+        "trained": f"trained on lengths {trained_lengths(task)}",
+        "class": task.facts.kind if task.facts else None,
+        "published": _facts(task.facts) if task.facts else None,
+        "samples": [
+            sample._asdict() | {"answers": [(name, float(f"{p:.3g}")) for name, p in sample.answers]}
+            for sample in samples(task)
+        ],
+    }
 
 
 def _facts(facts: Facts) -> str:

@@ -1,4 +1,4 @@
-"""Axes and marks of figures on paper and on the page: scales, colours, shapes and dashes of entries, layers of curves."""
+"""Axes and marks of figures: scales, colours, shapes and dashes of entries, layers of curves."""
 
 from __future__ import annotations
 
@@ -161,12 +161,12 @@ GREY = "#555555"
 LANDMARK_DASH = (2, 2)
 CHANCE_DASH = (4, 3)
 SHADE = "#7D90B5"
-"""Colour of the shading, a tint suitable for a dark page too."""
+"""Colour of the shading."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """Sizes in points on paper or pixels on a screen, and colours of marks without data, set by the style of a page."""
+    """Sizes in points, and colours of marks without data."""
 
     text: float
     line: float
@@ -174,22 +174,21 @@ class Look:
     """Area of a point."""
     room: float
     """Space without data at both ends of the vertical axis, for text."""
-    grey: Any = alt.Undefined
-    halo: Any = alt.Undefined
+    grey: str
+    halo: str
     """Colour around points, to keep overlapping points distinct."""
 
 
 PAPER = Look(text=7, line=1.1, symbol=17, room=11, grey=GREY, halo="white")
 PANEL = replace(PAPER, line=0.9, symbol=11)
-SCREEN = Look(text=12, line=2, symbol=50, room=18)
 
 
 @dataclass(frozen=True)
 class Axes:
     """Ticks, labels and titles of the axes of one panel."""
 
-    marked: Any
-    """Lengths or steps with a tick, or a Vega expression. Ticks have labels where room allows."""
+    marked: Sequence[float]
+    """Lengths or steps with a tick. Ticks have labels where room allows."""
     title: str | None
     value_title: str | None
     across: Across = LENGTH
@@ -238,30 +237,20 @@ class Styles:
         )
 
 
-def layers(
-    scale: ValueScale, axes: Axes, data: Data, look: Look, styles: Styles, hover: alt.Parameter | None = None
-) -> list[alt.Chart]:
-    """Layers of curves over training lengths, landmark and chance level. `hover` highlights one entry.
-
-    Only axes of lengths show training lengths.
-    """
+def layers(scale: ValueScale, axes: Axes, data: Data, look: Look, styles: Styles) -> list[alt.Chart]:
+    """Layers of curves over training lengths, landmark and chance level. Only axes of lengths show training lengths."""
     base = alt.Chart(alt.NamedData(name=data.cells)).encode(x=axes.across.encoded(axes.marked, axes.title))
     y = _upright(scale, axes, look)
     points = base.mark_point(filled=True, size=look.symbol, opacity=1, stroke=look.halo, strokeWidth=look.line * 0.3)
     tooltip = alt.value(alt.expr(_tooltip(scale, axes.across)))
-    points = points.encode(styles.color, styles.shape, y=y, tooltip=tooltip, **_faded(hover, 1))
+    points = points.encode(styles.color, styles.shape, y=y, tooltip=tooltip)
     return [
         *_facts(alt.Chart(alt.NamedData(name=data.about)), scale, axes, look),
         *([] if data.chance is None else [_chance(data.chance, axes.across, look)]),
-        base.mark_area(opacity=0.15).encode(styles.color, y=alt.Y("low:Q"), y2="high:Q", **_faded(hover, 0.15)),
-        base.mark_line(strokeWidth=look.line).encode(styles.color, styles.dash, y=y, **_faded(hover, 1)),
-        points if hover is None else points.add_params(hover).properties(name="points"),
+        base.mark_area(opacity=0.15).encode(styles.color, y=alt.Y("low:Q"), y2="high:Q"),
+        base.mark_line(strokeWidth=look.line).encode(styles.color, styles.dash, y=y),
+        points,
     ]
-
-
-def _faded(hover: alt.Parameter | None, opacity: float) -> dict[str, Any]:
-    """Opacity of the highlighted entry and of all other entries."""
-    return {} if hover is None else {"opacity": alt.when(hover).then(alt.value(opacity)).otherwise(alt.value(opacity * 0.15))}
 
 
 def _chance(dataset: str, across: Across, look: Look) -> alt.Chart:

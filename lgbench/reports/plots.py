@@ -1,7 +1,4 @@
-"""Figures of `lgbench plot`, curves of the page, and files of figures.
-
-A single Vega-Lite specification, built with Altair, makes PNG, SVG, PDF and the curves of a page.
-"""
+"""Figures of `lgbench plot`, and their files: a Vega-Lite specification, built with Altair, makes PNG, SVG and PDF."""
 
 from __future__ import annotations
 
@@ -25,20 +22,12 @@ from lgbench.reports.marks import (
     COLOURS,
     LENGTH,
     MAX_ENTRIES,
-    SCREEN,
     STEP,
-    Across,
-    Axes,
-    Data,
-    Styles,
-    ValueScale,
-    layers,
     slots,
 )
 from lgbench.results.boards import Board
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import Inside, Results
-from lgbench.results.metrics import Metric
 from lgbench.results.sweeps import SweepRequest, sweeps
 from lgbench.results.trainings import BoardSteps
 
@@ -50,33 +39,6 @@ MAX_PANELS = 40
 DOTS_PER_INCH = 300
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 """Version of Vega-Lite written by Altair."""
-
-
-def page_spec(metric: Metric, across: Across = LENGTH) -> Spec:
-    """Specification of the curves of a board on the page; the page adds the data and the colours of marks without data.
-
-    Datasets have the names and columns of :class:`lgbench.reports.marks.Data`. The parameter `labels` is null or a list of all
-    labels, including hidden entries, at their slots.
-    """
-    order = alt.param(name="labels", value=None)
-    styles = Styles.of(alt.expr("labels || (length(data('cells')) ? pluck(data('cells'), 'label') : [''])"))
-    hover = alt.selection_point(name="hover", on="pointerover", clear="pointerout", nearest=True, fields=["label"])
-    axes = Axes(alt.expr("data('about')[0].lengths"), across.title, metric.title, across)
-    data = Data("cells", "chance", "about")
-    chart = alt.LayerChart(layer=layers(ValueScale(metric), axes, data, SCREEN, styles, hover), height=320)
-    text: dict[str, Any] = {"labelFontSize": SCREEN.text, "titleFontSize": SCREEN.text}
-    legend: dict[str, Any] = {"orient": "bottom", "title": None, "labelLimit": 0, "symbolOpacity": 1}
-    # Without initial cells and a row of `about`, scales would have no ends, and the view would never recover.
-    datasets = {"cells": [], "chance": [], "about": [{"train_length": 1, "shortest": 1, "longest": 2, "lengths": []}]}
-    spec: Spec = (
-        chart.add_params(order)
-        .properties(width="container", autosize=alt.AutoSizeParams(type="fit-x", contains="padding", resize=True))
-        .properties(datasets=datasets)
-        .configure_axis(**text, titleFontWeight="normal", titleLimit=chart.height)
-        .configure_legend(**text, **legend, columns=alt.expr("width < 520 ? 1 : 2"))
-        .to_dict()
-    )
-    return spec
 
 
 @dataclass(frozen=True)

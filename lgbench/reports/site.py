@@ -1,13 +1,13 @@
-"""All boards as one offline page: curves, seeds, trainings, settings and provenance of every entry."""
+"""All boards as a folder of pages for offline use: grid, tasks, curves, claims, seeds, trainings and origins of every entry."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import json
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from importlib.metadata import metadata
 from importlib.resources import files
 from itertools import groupby
 from math import isfinite
@@ -24,21 +24,23 @@ from lgbench.claims.verdicts import decide
 from lgbench.contracts import CURVE_METRICS, PRIMARY_METRIC
 from lgbench.errors import UsageError
 from lgbench.experiment.record import ProtocolUse
-from lgbench.reports import plots
+from lgbench.experiment.tuning import Tuning
 from lgbench.reports.boards import notes, overall_notes
 from lgbench.reports.claims import documents as documents_of
-from lgbench.reports.drawing import drawn
 from lgbench.reports.figure import about as axis_of
 from lgbench.reports.files import replace
-from lgbench.reports.marks import LENGTH, STEP, Across
 from lgbench.reports.panel_figures import step_document
 from lgbench.results.boards import Board, BoardHeader
 from lgbench.results.database import packaged
+from lgbench.results.entries import PREFIX
+from lgbench.results.grid import Grid, grid
 from lgbench.results.leaderboard import Results
-from lgbench.results.metrics import Metric, described
-from lgbench.results.run_schema import CHECKSUM
+from lgbench.results.metrics import described
 from lgbench.results.trainings import BoardSteps, trainings
 from lgbench.terminal import counted
+
+Documents = dict[str, dict[str, Any]]
+"""Documents by protocol and name."""
 
 
 @dataclass(frozen=True)
@@ -51,46 +53,59 @@ class PageBoard:
     """Curves against training steps, None for models without tests during training."""
 
 
-def page(results: Results, protocol: str | None = None, baseline: str | None = None, claims: Sequence[Claim] = ()) -> str:
-    """HTML of the page with all boards of the results. Raises UsageError without any board.
+def pages(
+    results: Results,
+    protocol: str | None = None,
+    baseline: str | None = None,
+    claims: Sequence[Claim] = (),
+    tasks: Mapping[str, Mapping[str, Any]] | None = None,
+    docs: str | None = None,
+) -> dict[str, str]:
+    """Files by name: a page that reads its data as scripts, since a page from a disk may not fetch. UsageError without boards.
 
-    `baseline` is an entry for comparison, as in :meth:`Results.boards`. Claims without a verdict are only counted.
+    `baseline` is an entry for comparison, as in :meth:`Results.boards`. Claims without a verdict are only counted. `tasks` are
+    the descriptions :func:`lgbench.extensions.describe.task_document` by name, and `docs` the address of the documentation.
 
-    Equal results make equal text, on any machine at any time.
+    Equal results and descriptions make equal text, on any machine at any time.
     """
     by_family = "select family, list(distinct task order by task) from models group by family order by family"
     families: dict[str, list[str]] = dict(results.rows(by_family))
     boards = _boards(results, families, protocol, baseline)
     if not boards:
         raise UsageError(f"nothing in {results.folder} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
-    protocols = {page_board.board.protocol for page_board in boards}
-    runs, insides = run_documents(results, protocols), inside_documents(results, protocols)
+    shown = {page_board.board.protocol for page_board in boards}
+    about = dict(reversed([*results.metadata()]))  # a run may be in several files, and the first counts
+    runs, insides = run_documents(results, about, shown), inside_documents(results, shown)
+    classes = {name: own["class"] for name, own in (tasks or {}).items() if own["class"]} | _classes(results, about)
     summary = [own for metric in results.ranking_names for own in results.overall(metric, protocol, baseline=baseline)]
-    documents: dict[str, Any] = {"index": _index(results, families, boards, runs)}
-    documents["index"]["insides"] = {entry: i for i, entry in enumerate(insides)}
-    documents["index"]["overall_notes"] = [overall_notes(own) for own in summary]
-    documents["overall"] = [asdict(own) for own in summary]
-    documents["specs"] = {metric.key: _spec(metric) for metric in _metrics(boards)}
-    with_steps = {i: page_board.steps for i, page_board in enumerate(boards) if page_board.steps}
-    documents["step-specs"] = {own.board.metric.key: _spec(own.board.metric, STEP) for own in with_steps.values()}
-    # dataclasses.asdict copies every number: several seconds for thousands of runs
-    documents |= {f"board-{i}": msgspec.to_builtins(page_board.board) for i, page_board in enumerate(boards)}
-    documents |= {f"steps-{i}": step_document(own) for i, own in with_steps.items()}
-    documents |= {f"runs-{i}": own for i, own in enumerate(runs.values())}
-    documents |= {f"inside-{i}": own for i, own in enumerate(insides.values())}
     judged = [(claim, decide(claim, results, protocol)) for claim in claims]
     decided = [(claim, own) for claim, own in judged if any(verdict.state != "not run" for verdict in own)]
-    documents["index"]["claims"] = {"decided": len(decided), "without": len(judged) - len(decided)}
-    if decided:
-        documents["claims"] = documents_of(decided)
-    return filled(documents, _summary(boards, runs))
+    index = _index(results, families, boards) | {
+        "overall": [asdict(own) | {"notes": overall_notes(own)} for own in summary],
+        "grids": [asdict(own) for own in _grids(results, families, boards, classes)],
+        "tasks": dict(tasks or {}),
+        "claims": documents_of(decided),
+        "undecided": len(judged) - len(decided),
+        "glossary": glossary(),
+        "links": [link.split(", ", 1) for link in metadata("lgbench").get_all("Project-URL", [])],
+        "docs": docs,
+    }
+    data: dict[str, Any] = {"index": index}
+    for number, use in enumerate(index["protocols"]):
+        own = {str(i): each for i, each in enumerate(boards) if str(each.board.protocol) == use}
+        steps = {i: step_document(each.steps) for i, each in own.items() if each.steps}
+        # dataclasses.asdict copies every number: several seconds for thousands of runs
+        built = {i: msgspec.to_builtins(each.board) | {"notes": notes(each.board)} for i, each in own.items()}
+        data[f"boards-{number}"] = {"boards": built, "steps": steps}
+        data[f"runs-{number}"] = {"runs": runs.get(use, {}), "insides": insides.get(use, {})}
+    return _files(data, _summary(boards, runs))
 
 
-def write(text: str, folder: Path) -> Path:
-    """Write the whole page into a folder, in place of an older page. Raises UsageError if writing fails."""
-    path = folder / "index.html"
-    replace(path, text.encode())
-    return path
+def write(made: Mapping[str, str], folder: Path) -> Path:
+    """Write all files into a folder, in place of older ones. Returns the page. Raises UsageError if writing fails."""
+    for name, text in made.items():
+        replace(folder / name, text.encode())
+    return folder / "index.html"
 
 
 def _boards(
@@ -127,39 +142,56 @@ def _place(board: BoardHeader) -> tuple[object, ...]:
     return board.name, board.metric, board.task_version, board.protocol
 
 
-def _metrics(boards: Iterable[PageBoard]) -> list[Metric]:
-    """Metrics of the boards, in order."""
-    return list(dict.fromkeys(page_board.board.metric for page_board in boards))
-
-
-def _index(
-    results: Results, families: Mapping[str, Sequence[str]], boards: Sequence[PageBoard], runs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Index of the page: names and places of all documents, and the content needed before a board is read."""
+def _index(results: Results, families: Mapping[str, Sequence[str]], boards: Sequence[PageBoard]) -> dict[str, Any]:
+    """Index of the page: names and places of all boards, and the content needed before a board is read."""
     shown = {page_board.board.name for page_board in boards}
+    used = {page_board.board.protocol for page_board in boards}
     return {
-        "metrics": {metric.key: asdict(metric) for metric in _metrics(boards)},
+        "metrics": {metric.key: asdict(metric) for metric in dict.fromkeys(each.board.metric for each in boards)},
         "families": [{"name": name, "tasks": tasks} for name, tasks in families.items() if {name, *tasks} & shown],
         "boards": [{"id": i} | _summary_of(page_board) for i, page_board in enumerate(boards)],
         "start": _start(results, boards),
-        "protocols": [str(use) for use in results.protocols.values()],
-        "notes": [notes(page_board.board) for page_board in boards],
+        "protocols": [str(use) for use in results.protocols.values() if use in used],
         "entries": _entries(results, boards),
-        "runs": {entry: i for i, entry in enumerate(runs)},
     }
 
 
 def _start(results: Results, boards: Sequence[PageBoard]) -> dict[str, Any]:
-    """First board on the page: primary metric, then the most telling protocol, then most entries."""
+    """First board on the page: primary metric, then the protocol of most families, then the most telling, then most entries."""
     place = list(results.protocols.values()).index
+    families: dict[ProtocolUse, set[str]] = defaultdict(set)
+    for each in boards:
+        if each.kind == "family" and each.board.metric.name == PRIMARY_METRIC:
+            families[each.board.protocol].add(each.board.name)
 
-    def wanted(page_board: PageBoard) -> tuple[bool, int, int]:
+    def wanted(page_board: PageBoard) -> tuple[bool, int, int, int]:
         board = page_board.board
-        return board.metric.name == PRIMARY_METRIC, -place(board.protocol), len(board.rows)
+        return board.metric.name == PRIMARY_METRIC, len(families[board.protocol]), -place(board.protocol), len(board.rows)
 
     board = max(boards, key=wanted).board
     versions = {"version": board.task_version, "metric_version": board.metric.version, "key": board.metric.key}
     return {"name": board.name, "metric": board.metric.name, "protocol": str(board.protocol)} | versions
+
+
+def _classes(results: Results, metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Classes of tasks, from the metadata of runs, which are untrusted: a field may be missing or of another type."""
+    facts = {results.labels[run_id].task: about.get("facts") for run_id, about in metadata.items()}
+    return {task: own["kind"] for task, own in facts.items() if isinstance(own, dict) and isinstance(own.get("kind"), str)}
+
+
+def _grids(
+    results: Results, families: Mapping[str, Sequence[str]], boards: Sequence[PageBoard], classes: Mapping[str, str]
+) -> Iterable[Grid]:
+    """Grid of the primary metric, for each protocol with a board of a family."""
+    for use in results.protocols.values():
+        own = [each for each in boards if each.board.protocol == use and each.board.metric.name == PRIMARY_METRIC]
+        newest: dict[str, PageBoard] = {}  # of several versions of a task, the first
+        for each in own:
+            newest.setdefault(each.board.name, each)
+        of_families = [each.board for each in newest.values() if each.kind == "family"]
+        of_tasks = {name: each.board for name, each in newest.items() if [name] == [*families.get(name, [name])]}
+        if of_families:
+            yield grid(of_families, of_tasks, classes)
 
 
 def _summary_of(page_board: PageBoard) -> dict[str, Any]:
@@ -179,60 +211,73 @@ def _summary_of(page_board: PageBoard) -> dict[str, Any]:
 
 
 def _entries(results: Results, boards: Iterable[PageBoard]) -> dict[str, dict[str, Any]]:
-    """Base entry, tested weights and place among colours, by entry on the boards. The base entry is that of the training."""
+    """Base entry (that of the training), tested weights, place among colours and short name of the entries on the boards."""
     ranked = {row.entry for page_board in boards for row in page_board.board.rows}
     found = results.rows("select distinct run_id, entry, weights from models where entry is not null")
     trained = {run: entry for run, entry, weights in found if weights == "raw"}
     known = {(trained.get(run, entry), weights != "raw", weights, entry) for run, entry, weights in found if entry in ranked}
     place = results.entry_order.index
-    return {entry: {"base": base, "weights": weights, "place": place(entry)} for base, _, weights, entry in sorted(known)}
+    return {
+        entry: {"base": base, "weights": weights, "place": place(entry), "short": entry.removeprefix(PREFIX)}
+        for base, _, weights, entry in sorted(known)
+    }
 
 
-def _summary(boards: Sequence[PageBoard], runs: Mapping[str, Sequence[Any]]) -> str:
-    count = sum(len(own) for own in runs.values())
+def _summary(boards: Sequence[PageBoard], runs: Documents) -> str:
+    count = sum(len(own) for by_entry in runs.values() for own in by_entry.values())
     protocols = sorted({str(page_board.board.protocol) for page_board in boards})
     under = f"protocol {protocols[0]}" if len(protocols) == 1 else counted(len(protocols), "protocol")
     return (
         f"{counted(count, 'run')}, {under}. "
-        f"lgbench {VERSION} made this page from run files alone. It loads nothing from anywhere."
+        f"lgbench {VERSION} made this page from run files alone. It loads nothing from elsewhere."
     )
 
 
-@cache
-def _spec(metric: Metric, across: Across = LENGTH) -> Mapping[str, Any]:
-    """Specification of a metric's curves, cached because making a specification takes a third of a second."""
-    return plots.page_spec(metric, across)
-
-
-def run_documents(results: Results, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
-    """Metadata and training curves of runs by entry, under the given protocols."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    metadata: dict[str, Mapping[str, Any]] = {}
-    for run_id, about in results.metadata():
-        metadata.setdefault(run_id, about)  # a run may be in several files
+def run_documents(results: Results, metadata: Mapping[str, Mapping[str, Any]], protocols: Collection[ProtocolUse]) -> Documents:
+    """Metadata and training curves of runs by protocol and entry, under the given protocols."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for training in trainings(results):
-        protocol = training.protocol
-        if protocol in protocols:
+        if training.protocol in protocols:
             about = metadata[training.run_id]
             names = ("run_id", "task", "task_version", "seed", "diverged_step")
-            run = {name: getattr(training, name) for name in names} | {"protocol": str(protocol)}
+            run = {name: getattr(training, name) for name in names}
             run |= {name: _curve(training.curves.get(name, ())) for name in CURVE_METRICS}
-            tuning, about = _without_tuning(about)
-            shown = {key: value for key, value in about.items() if key not in ("measurements", CHECKSUM)}
-            run |= {"measurements": [metric.key for metric in described(about)], "about": _finite(shown)}
-            run |= {"tuning": _finite(tuning)}
-            found.setdefault(training.entry, []).append(run)
-    order = ("protocol", "task", "task_version", "seed", "run_id")
+            run |= {"measurements": [metric.key for metric in described(about)]}
+            run |= {"about": _finite(_shown(about)), "tuning": _tuning(about)}
+            found[str(training.protocol)][training.entry].append(run)
     return {
-        entry: _each_tuning_once(sorted(own, key=lambda run: [run[name] for name in order]))
-        for entry, own in sorted(found.items())
+        protocol: {entry: _each_tuning_once(own) for entry, own in sorted(by_entry.items())}
+        for protocol, by_entry in found.items()
     }
 
 
 def _curve(points: Sequence[tuple[int, float | None]]) -> dict[str, list[Any]]:
-    """Steps and values of a training curve. Four significant digits suffice for a small chart."""
-    values = [None if value is None or not isfinite(value) else float(f"{value:.4g}") for _, value in points]
+    """Steps and values of a training curve, with as many digits as a small chart tells."""
+    values = [None if value is None or not isfinite(value) else float(f"{value:.3g}") for _, value in points]
     return {"steps": [step for step, _ in points], "values": values}
+
+
+def _shown(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata that the page shows, but the tuning. They are untrusted: any field may be missing or of another type."""
+    shown = {name: about.get(name) for name in ("experiment", "plugins", "execution", "seconds", "environment")}
+    if isinstance(shown["plugins"], list):
+        shown["plugins"] = [each for each in shown["plugins"] if isinstance(each, dict) and each.get("takes_part")]
+    if isinstance(shown["experiment"], dict):
+        shown["experiment"] = {name: value for name, value in shown["experiment"].items() if name != "tuning"}
+    return shown
+
+
+def _tuning(about: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Learning rates that were tried, each with the loss of every tuning seed, None if it diverged. None without a tuning."""
+    experiment = about.get("experiment")
+    try:
+        tuning = msgspec.convert(experiment.get("tuning") if isinstance(experiment, dict) else None, Tuning)
+    except msgspec.ValidationError:
+        return None
+    losses = {(run.lr, run.seed): run.loss for run in tuning.runs if isfinite(run.loss)}
+    rates = sorted({*tuning.grid, *(run.lr for run in tuning.runs)})
+    tried = [(lr, [losses.get((lr, seed)) for seed in tuning.seeds]) for lr in rates]
+    return {"chosen": tuning.chosen, "steps": tuning.steps, "seeds": tuning.seeds, "tried": tried}
 
 
 def _finite(content: Any) -> Any:
@@ -244,57 +289,60 @@ def _finite(content: Any) -> Any:
     return [_finite(value) for value in content] if isinstance(content, list | tuple) else content
 
 
-def inside_documents(results: Results, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
-    """Probe readings by entry: for each task, protocol and probe, means over heads and seeds by layer and length.
-
-    Entries without probe readings are left out.
-    """
-    known = {(metric.name, metric.version): metric for metric in results.metrics}
-    unranked = sorted({metric.name for metric in results.metrics if not metric.ranks})
-    found: dict[str, list[dict[str, Any]]] = {}
-    for (entry, task, version, number, *metric), own in groupby(
-        results.rows(packaged("layers"), {"unranked": unranked}), key=lambda row: row[:6]
-    ):
-        about, protocol = known.get((metric[0], metric[1])), results.protocols[number]
-        if about is not None and protocol in protocols:
-            of = {"task": task, "task_version": version, "protocol": str(protocol)}
-            of |= {"metric": about.key, "title": about.title}
-            layers = groupby(own, key=lambda row: row[6])
-            found.setdefault(entry, []).append(of | {"layers": [_line(layer, list(rows)) for layer, rows in layers]})
-    return found
-
-
-def _line(layer: int | None, rows: list[tuple[Any, ...]]) -> dict[str, Any]:
-    """Probe readings of one layer by length. Four significant digits suffice for a small chart."""
-    values = [float(f"{value:.4g}") for *_, value, _ in rows]
-    return {"layer": layer, "lengths": [row[7] for row in rows], "values": values, "seeds": max(row[9] for row in rows)}
-
-
-def _without_tuning(about: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Tuning in the metadata of a run file, and metadata without tuning. Metadata are untrusted: any field may be missing."""
-    experiment = about.get("experiment")
-    if not isinstance(experiment, dict):
-        return None, dict(about)
-    left = {key: value for key, value in experiment.items() if key != "tuning"}
-    return experiment.get("tuning"), {**about, "experiment": left}
-
-
 def _each_tuning_once(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Runs of an entry. A tuning shared by several runs of a task stays only in the first."""
+    """Runs of an entry under one protocol, in order. A tuning shared by several runs of a task stays only in the first."""
+    runs = sorted(runs, key=lambda run: [run[name] for name in ("task", "task_version", "seed", "run_id")])
     seen: set[str] = set()
     for run in runs:
-        said = repr((run["protocol"], run["task"], run["task_version"], run["tuning"]))
+        said = repr((run["task"], run["task_version"], run["tuning"]))
         if said in seen:
             run["tuning"] = None
         seen.add(said)
     return runs
 
 
+def inside_documents(results: Results, protocols: Collection[ProtocolUse]) -> Documents:
+    """Probe readings by protocol and entry: for each task and probe, means over heads and seeds by layer and length.
+
+    Entries without probe readings are left out.
+    """
+    known = {(metric.name, metric.version): metric for metric in results.metrics}
+    unranked = sorted({metric.name for metric in results.metrics if not metric.ranks})
+    found: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for (entry, task, version, number, *metric), own in groupby(
+        results.rows(packaged("layers"), {"unranked": unranked}), key=lambda row: row[:6]
+    ):
+        about, protocol = known.get((metric[0], metric[1])), results.protocols[number]
+        if about is not None and protocol in protocols:
+            of = {"task": task, "task_version": version, "metric": about.key, "title": about.title}
+            layers = groupby(own, key=lambda row: row[6])
+            found[str(protocol)][entry].append(of | {"layers": [_line(layer, list(rows)) for layer, rows in layers]})
+    return dict(found)
+
+
+def _line(layer: int | None, rows: list[tuple[Any, ...]]) -> dict[str, Any]:
+    """Probe readings of one layer by length, with as many digits as a small chart tells."""
+    values = [float(f"{value:.3g}") for *_, value, _ in rows]
+    return {"layer": layer, "lengths": [row[7] for row in rows], "values": values, "seeds": max(row[9] for row in rows)}
+
+
+def glossary() -> list[dict[str, Any]]:
+    """Words of glossary.md, with all their names and their explanation as plain text."""
+    return [
+        {"names": re.sub(r" \(([^)]*)\)", r", \1", _plain(names)).split(", "), "text": _plain(text)}
+        for names, text in re.findall(r"^(\S.*)\n:   (.*(?:\n    .*)*)", _packaged("glossary.md"), re.MULTILINE)
+    ]
+
+
+def _plain(markdown: str) -> str:
+    """Text of a line of Markdown, without marks of code and emphasis."""
+    return re.sub(r"\\(.)", r"\1", re.sub(r"`|(?<!\\)\*|\n +", lambda mark: " " if mark[0][0] == "\n" else "", markdown))
+
+
 SCRIPTS = (
     "data.js",
     "elements.js",
     "charts.js",
-    "steps.js",
     "board.js",
     "entry.js",
     "compare.js",
@@ -306,42 +354,22 @@ SCRIPTS = (
 """Scripts in order of execution: later scripts use earlier scripts."""
 
 
-def filled(documents: Mapping[str, Any], summary: str) -> str:
-    """HTML of the whole page. Hashes in the security policy allow only the page's own scripts and style, and no requests."""
-    style = _packaged("page/page.css")
-    script = '"use strict";\n(() => {\n' + "\n".join(_packaged(f"page/{name}") for name in SCRIPTS) + "})();\n"
-    libraries = _libraries()
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
-        f"script-src {_hash(script)} {_hash(libraries)}; style-src {_hash(style)}"
-    )
+def _files(data: Mapping[str, Any], summary: str) -> dict[str, str]:
+    """Files of the page. Its security policy allows only scripts and styles in files of their own, and no requests."""
     rules = MarkdownIt("commonmark", {"html": False}).enable("table").render(_packaged("rules.md"))
-    # The template escapes all foreign text, and writes JSON without characters of HTML markup.
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    return environment.from_string(_packaged("page/page.html")).render(
-        policy=policy,
-        generator=f"lgbench {VERSION}",
-        style=style,
-        summary=summary,
-        rules=rules,
-        documents=documents,
-        script=script,
-        libraries=libraries,
-    )
+    page = environment.from_string(_packaged("page/page.html"))
+    script = "\n".join(_packaged(f"page/{name}") for name in SCRIPTS)
+    return {
+        "index.html": page.render(generator=f"lgbench {VERSION}", summary=summary, rules=rules, index=data["index"]),
+        "page.css": _packaged("page/page.css"),
+        "page.js": f'"use strict";\n(() => {{\n{script}}})();\n',
+        **{f"data/{name}.js": f'(window.lgbench ??= {{}})["{name}"] = {_json(content)};\n' for name, content in data.items()},
+    }
 
 
-@cache
-def _libraries() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, without text that could end the script element. Bundling takes seconds."""
-    bundle = drawn(
-        "javascript_bundle", "window.vegaEmbed = vegaEmbed;", ways_out="more memory helps, or a higher `ulimit -v`"
-    ).decode()
-    return re.sub(r"<(?=/?script|!--)", r"\\x3c", bundle, flags=re.IGNORECASE)
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+def _json(content: Any) -> str:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False)
 
 
 def _packaged(name: str) -> str:

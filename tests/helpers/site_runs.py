@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +14,7 @@ import numpy as np
 
 import lgbench_measurements
 from helpers.run_files import measured_by_all, simulated, write_rows
+from lgbench.contracts import Facts
 from lgbench.reports import site
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
@@ -26,6 +28,19 @@ EARLY_STEPS, EARLY_LENGTHS = (1, 2), (8, 16)
 """Where models were tested while they trained. The end is step 5."""
 LEVELS = {BEST: 0.02, EVEN: 0.021, POOR: 0.15, HOSTILE: 0.3}
 DIVERGED = (HOSTILE, 2)
+CLASSES = {"alpha-1": "star-free", "alpha-2": "counter", "beta": "counter"}
+DESCRIBED = {
+    "alpha-1": {
+        "about": f"the first task {HOSTILE}",
+        "rule": ["What both tasks share.", "As in arXiv 0000.00000, with a TVD."],
+        "reads": "reads 2 tokens, answers with one of 3, once, at the last position",
+        "trained": "trained on lengths up to 8",
+        "class": None,
+        "published": "star-free (arXiv 0000.00001)",
+        "samples": [{"context": "<b>01</b>", "answers": [("0", 0.25), ("end", 0.75)], "left_out": 4}],
+    }
+}
+"""The description of one task, in which HTML is only text."""
 CHANGES = {"train.lr": "0.1"}
 CHANGED = "quick/1 train.lr=0.1"
 CHANCE = {length: 0.4 + length / 1000 for length in LENGTHS}
@@ -37,14 +52,14 @@ class Made(NamedTuple):
 
     folder: Path
     results: Results
-    html: str
+    files: Mapping[str, str]
 
 
 @cache
 def made(folder: Path) -> Made:
     folder = write_all(folder / "site" / "results")
     results = Results(folder)
-    return Made(folder, results, site.page(results))
+    return Made(folder, results, site.pages(results, tasks=DESCRIBED))
 
 
 def write_all(folder: Path) -> Path:
@@ -100,6 +115,7 @@ def footer(task: str, entry: str, seed: int, changes: Mapping[str, str]) -> dict
             for name, version in (("lgbench", "0.1.0"), (entry, "1.2.3"))
         ],
         "measurements": measured_by_all(),
+        "facts": asdict(Facts(CLASSES[task])),
         "execution": {"population": 5, "compiled": False, "resumed": False},
         "seconds": {"train": 1.25 + seed, "total": 2.5 + seed},
         "environment": {
@@ -114,14 +130,19 @@ def footer(task: str, entry: str, seed: int, changes: Mapping[str, str]) -> dict
     }
 
 
+def tvd_of(task: str, entry: str, seed: int, weights: str = "raw") -> dict[int, float]:
+    """TVD at each length; 1 for a training that diverged."""
+    level = LEVELS[entry] * (1.5 if weights == "ema" else 1)
+    noise = np.random.default_rng([seed, round(level * 1000), *task.encode()])
+    tvd = {length: min(1.0, level * (1 + length / 32) * (1 + 0.05 * noise.standard_normal())) for length in LENGTHS}
+    return dict.fromkeys(LENGTHS, 1.0) if (entry, seed) == DIVERGED else tvd
+
+
 def _scores(same: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for weights in ("raw", "ema") if same["entry"] == BEST else ("raw",):
-        level = LEVELS[same["entry"]] * (1.5 if weights == "ema" else 1)
-        noise = np.random.default_rng([same["seed"], round(level * 1000), *same["task"].encode()])
-        tvd = {length: min(1.0, level * (1 + length / 32) * (1 + 0.05 * noise.standard_normal())) for length in LENGTHS}
+        tvd = tvd_of(same["task"], same["entry"], same["seed"], weights)
         for metric, value in {"tvd": lambda d: d, "accuracy": lambda d: 1 - d, "roc_auc": lambda d: 1 - d / 2}.items():
-            values = {length: value(1.0 if same["diverged_step"] else d) for length, d in tvd.items()}
-            yield from simulated(values, weights=weights, metric=metric, **same)
+            yield from simulated({length: value(d) for length, d in tvd.items()}, weights=weights, metric=metric, **same)
         for step in EARLY_STEPS:  # TVD alone
             values = {length: min(1.0, tvd[length] * (6 - step)) for length in EARLY_LENGTHS}
             yield from simulated(values, weights=weights, step=step, **same)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections import Counter
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
-import vl_convert
 from helpers import plot_runs
-from helpers.plot_runs import CHANCE, ENTRIES, KL, LENGTHS, METRICS, TRAINED, Drawing, chance_line, entry_lines, means
+from helpers.plot_runs import CHANCE, ENTRIES, LENGTHS, TRAINED, Drawing, chance_line, entry_lines, means
 
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import figure as figures
@@ -220,26 +217,3 @@ def seen_as(colour, kind):
     xyz = XYZ @ np.clip(SIMULATED[kind] @ linear(colour), 0, 1) / np.array([0.95047, 1, 1.08883])
     f = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
-
-
-@cache
-def page_spec(metric):
-    """As JSON, so that tests cannot change each other's."""
-    return json.dumps(plots.page_spec(metric))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("metric", [*METRICS.values(), KL], ids=lambda metric: metric.name)
-def test_the_specification_of_a_page_compiles_as_it_is(metric):
-    spec = json.loads(page_spec(metric))
-    assert spec["width"] == "container"
-    compiled = vl_convert.vegalite_to_vega(spec, plots.VEGA_LITE)
-    assert {"cells", "chance", "about"} <= {data["name"] for data in compiled["data"]}
-    assert {"labels", "hover"} <= {signal["name"] for signal in compiled["signals"]}
-    assert vl_convert.vegalite_to_svg(spec, plots.VEGA_LITE)
-
-
-def test_the_page_brings_no_colours_but_those_of_entries():
-    """It has a light and a dark side, and a style sheet that knows which it is."""
-    found = re.findall(r"#[0-9A-Fa-f]{6}", page_spec(METRICS["tvd"]))
-    assert set(found) == {*marks.COLOURS, marks.SHADE}

@@ -1,4 +1,4 @@
-// A board: facets to choose it, its curves, its table, its notes.
+// A task or a family: its rule and sample contexts, and its board with facets to choose it, curves, table and notes.
 
 const MAX_DRAWN = 8;
 
@@ -40,40 +40,102 @@ const boardFacets = (pageBoard) => {
   );
 };
 
-const boardView = (name, metric, protocol, version, metricVersion) => {
-  const wanted = { metric, protocol, version: Number(version), metric_version: Number(metricVersion) };
-  const pageBoard = name === undefined ? firstBoard() : nearest(name, wanted);
-  if (!pageBoard || (metric !== undefined && metric !== pageBoard.metric)) return nowhere();
-  if (protocol !== undefined && (protocol !== pageBoard.protocol || wanted.version !== pageBoard.version)) return nowhere();
-  if (metricVersion !== undefined && wanted.metric_version !== pageBoard.metric_version) return nowhere();
+const taskView = async (name = INDEX.start.name, metric, protocol, version, metricVersion) => {
+  const number = (text) => (text === undefined ? undefined : Number(text));
+  const asked = Object.entries({ metric, protocol, version: number(version), metric_version: number(metricVersion) });
+  const given = asked.filter(([, value]) => value !== undefined);
+  const pageBoard = startBoardOf(name, Object.fromEntries(given));
+  if (!pageBoard || given.some(([field, value]) => pageBoard[field] !== value)) return nowhere();
+  await loadBoards(pageBoard.protocol);
   const board = boardOf(pageBoard);
   const view = new BoardView(pageBoard);
   return {
     title: `${board.name}, ${board.metric.label}`,
-    page: "board",
-    nodes: [boardFacets(pageBoard), heading(board.name), lead(pageBoard), view.figure, view.tools, view.box, notes(pageBoard)],
+    page: "task",
+    nodes: [
+      boardFacets(pageBoard),
+      heading(board.name),
+      ...taskHead(board.name),
+      section("Board", element("p", { class: "lead" }, prose(about(pageBoard).join(" · "))), view.figure, view.tools, view.box, notes(board)),
+    ],
     shown: () => view.update(),
   };
 };
 
-const lead = (pageBoard) => element("p", { class: "lead" }, about(pageBoard).join(" · "));
+// What a task is: of a family the rule that its tasks share, and each task; of a task its rule, published facts and samples.
+const taskHead = (name) => {
+  const family = INDEX.families.find((other) => other.name === name && String(other.tasks) !== name);
+  return family ? familyHead(family) : described(name) ? taskParts(name) : [];
+};
 
-const notes = (pageBoard) =>
+const described = (name) => (Object.hasOwn(INDEX.tasks, name) ? INDEX.tasks[name] : null);
+
+// A sentence on a family: what its only task is, or the rule of the first.
+const aboutFamily = ({ tasks }) => {
+  const first = described(tasks[0]);
+  return first === null ? "" : tasks.length === 1 ? first.about : first.rule[0];
+};
+
+const linkToTask = (name) => element("a", { href: link("task", name) }, name);
+
+const familyHead = (family) => [
+  element("p", {}, prose(aboutFamily(family))),
+  element(
+    "dl",
+    { class: "tasks" },
+    family.tasks.map((name) => {
+      const own = described(name);
+      const said = own && own.about !== own.rule[0] ? own.about : own?.samples[0]?.context;
+      return element("div", {}, element("dt", {}, linkToTask(name)), element("dd", {}, said ?? ""));
+    }),
+  ),
+];
+
+const taskParts = (name) => {
+  const { about: first, rule, reads, trained, published, samples } = described(name);
+  return [
+    element(
+      "div",
+      { class: "task-parts" },
+      element(
+        "div",
+        {},
+        distinct([first, ...rule]).map((text) => element("p", {}, prose(text))),
+        element("p", { class: "muted" }, `It ${reads}; ${trained}.`),
+        published ? element("p", {}, "Published: ", prose(published), ".") : null,
+      ),
+      element("div", {}, element("h2", {}, "Examples, with p* after them"), samples.map(sampleContext)),
+    ),
+  ];
+};
+
+const sampleContext = ({ context, answers, left_out }) =>
+  element(
+    "figure",
+    { class: "context" },
+    element("code", {}, context),
+    element(
+      "ul",
+      {},
+      answers.map(([answer, p]) => {
+        const bar = element("i", { class: "bar" });
+        bar.style.width = `${5 * p}rem`;
+        return element("li", {}, element("code", {}, answer), bar, ` ${p}`);
+      }),
+      left_out ? element("li", { class: "muted" }, `and ${left_out} more`) : null,
+    ),
+  );
+
+const notes = (board) =>
   element(
     "div",
     { class: "notes" },
-    INDEX.notes[pageBoard.id].map((note) => element("p", {}, note)),
-    element(
-      "p",
-      {},
-      "Small print under a mean is its 95 % interval over seeds. ID and OOD are means over the lengths up to the training length " +
-        "and over those above it. No entry of a tier is significantly better than another of it. Fitted is the share of seeds " +
-        "that have fitted every task. The rank interval holds the best and the worst rank that an entry may have. " +
-        "The effective length is in training lengths. ",
-      element("a", { href: "#/rules" }, "How boards are made"),
-      ".",
-    ),
+    board.notes.map((note) => element("p", {}, prose(note))),
+    element("p", {}, "Small print under a mean is its 95 % interval over seeds. Words: ", words(board.metric.label, "ID", "OOD", "tier", "rank interval", "fitted", "effective length", "chance"), "."),
+    element("p", {}, element("a", { href: "#/rules" }, "How boards are made")),
   );
+
+const words = (...texts) => texts.filter(wordOf).flatMap((text, at) => [at ? ", " : "", term(text)]);
 
 const captionOf = (board, atLength) =>
   (atLength === null
@@ -85,6 +147,21 @@ const captionOf = (board, atLength) =>
 // A column's cell in the row of the chance level: empty where the column has none, and hidden where the column is.
 const chanceCell = (column) => column.chance?.() ?? element("td", { class: column.class });
 
+// The choice of the axis, for boards whose models were tested while they trained. `changed` is called with a length, or with null for
+// curves against length.
+const acrossChoice = (pageBoard, current, changed) => {
+  if (!pageBoard.steps.length) return null;
+  const sideOf = (length) => (!boardOf(pageBoard).train_length ? "" : length <= boardOf(pageBoard).train_length ? " (ID)" : " (OOD)");
+  const option = (value, text) => element("option", { value, selected: value === String(current ?? "") }, text);
+  const choice = element(
+    "select",
+    { id: "across", change: (event) => changed(event.target.value === "" ? null : Number(event.target.value)) },
+    option("", "length"),
+    pageBoard.steps.map((length) => option(String(length), `training steps, at length ${length}${sideOf(length)}`)),
+  );
+  return element("div", { class: "tools" }, element("label", { for: "across" }, "Draw against"), choice);
+};
+
 class BoardView {
   constructor(pageBoard) {
     const board = boardOf(pageBoard);
@@ -93,7 +170,7 @@ class BoardView {
     this.ticks = new Map();
     this.drawn = chosen.drawn && board.rows.some((row) => chosen.drawn.has(row.entry)) ? chosen.drawn : drawnAtFirst(board);
     this.key = element("div");
-    this.canvas = element("div", { class: "canvas" });
+    this.canvas = element("div");
     this.atLength = pageBoard.steps.includes(chosen.atLength) ? chosen.atLength : null;
     this.caption = element("figcaption", {}, captionOf(board, this.atLength));
     this.figure = element(
@@ -174,9 +251,14 @@ class BoardView {
     }
     this.group(this.table);
     this.status.textContent = `${shown.size} of ${this.board.rows.length} entries shown, ${ticked.length} drawn`;
-    this.key.replaceChildren(legend(this.board, ticked.map((row) => row.entry)));
-    clearTimeout(this.waiting);
-    this.waiting = setTimeout(() => drawCurves(this.canvas, this.pageBoard, ticked, this.atLength), 0);
+    const drawn = boardCurves(this.pageBoard, ticked, this.atLength);
+    this.key.replaceChildren(legend(ticked.map((row) => row.entry), drawn.chance.length));
+    this.canvas.replaceChildren(drawn.series.length ? drawCurves(drawn) : this.nothing(ticked));
+  }
+
+  nothing(ticked) {
+    const said = ticked.length ? "No ticked entry was measured while it trained." : "Nothing is ticked; tick entries in the table to draw them.";
+    return element("p", { class: "empty" }, said);
   }
 
   // Tiers are bands only where the table is in their order.
@@ -193,21 +275,17 @@ class BoardView {
 
   makeTable() {
     const { board } = this;
-    const columns = [this.tickColumn(), ...this.standingColumns(), ...this.numberColumns()];
+    const lengths = shownLengths(board).map((length) => this.numberColumn(`length ${length}`, String(length), "length", length));
+    const columns = [this.tickColumn(), ...this.resultColumns(), ...this.standingColumns(), ...lengths];
     const above = element(
       "tr",
       { class: "above" },
-      element("td", { class: "tick" }),
-      element("td", { colspan: 5 }),
-      element("th", { scope: "colgroup", colspan: 2 }, "mean over lengths"),
-      compared(board) ? element("td", {}) : null,
-      element("td", { class: "picture" }),
-      element("td", {}),
-      element("th", { scope: "colgroup", colspan: shownLengths(board).length }, "at length"),
+      element("td", { colspan: columns.length - lengths.length }),
+      element("th", { scope: "colgroup", colspan: lengths.length }, "at length"),
     );
     return new SortableTable({
       caption: `${board.name}: ${about(this.pageBoard).join(", ")}`,
-      above: shownLengths(board).length ? above : null,
+      above: lengths.length ? above : null,
       below: board.chance.length ? element("tr", {}, columns.map(chanceCell)) : null,
       columns,
       rows: board.rows,
@@ -231,6 +309,23 @@ class BoardView {
     return { name: "tick", title: element("span", { class: "unseen" }, "drawn"), class: "tick", cell };
   }
 
+  // The result stands beside the entry, where a phone shows it.
+  resultColumns() {
+    return [
+      {
+        name: "entry",
+        title: "entry",
+        class: "name",
+        sort: (row) => row.entry,
+        cell: (row) => element("th", { scope: "row", class: "name" }, linkTo(row.entry, this.pageBoard.metric, this.pageBoard.protocol)),
+        chance: () => element("th", { scope: "row", class: "name", ...explains("chance") }, "chance"),
+      },
+      this.numberColumn("OOD", "OOD", "OOD", null),
+      { name: "picture", title: element("span", { class: "unseen" }, "OOD, drawn"), class: "picture", cell: this.picture() },
+      ...this.againstColumn(),
+    ];
+  }
+
   standingColumns() {
     const rank = (row) => this.board.rows.indexOf(row);
     return [
@@ -247,12 +342,12 @@ class BoardView {
         cell: (row) => element("td", { class: "standing" }, rankInterval(row)),
       },
       {
-        name: "entry",
-        title: "entry",
-        class: "name",
-        sort: (row) => row.entry,
-        cell: (row) => element("th", { scope: "row", class: "name" }, linkTo(row.entry, this.pageBoard.metric, this.pageBoard.protocol)),
-        chance: () => element("th", { scope: "row", class: "name" }, "chance"),
+        name: "effective length",
+        title: "effective length",
+        best: -1,
+        class: "number",
+        sort: (row) => row.effective_length,
+        cell: (row) => element("td", { class: "number" }, effectiveLength(this.board, row)),
       },
       {
         name: "seeds",
@@ -269,35 +364,20 @@ class BoardView {
         sort: (row) => (row.fitted === null ? null : row.fitted.seeds / row.fitted.n),
         cell: (row) => share(row.fitted),
       },
+      this.numberColumn("ID", "ID", "ID", null),
     ];
   }
 
-  numberColumns() {
-    const best = this.board.metric.lower_is_better ? 1 : -1;
-    const column = (name, title, kind, length) => ({
+  numberColumn(name, title, kind, length) {
+    return {
       name,
       title,
-      best,
+      best: this.board.metric.lower_is_better ? 1 : -1,
       class: "number",
       sort: (row) => cellOf(row, kind, length)?.mean ?? null,
       cell: (row) => number(cellOf(row, kind, length), row.seeds.length),
       chance: () => level(chanceOf(this.board, kind, length)),
-    });
-    return [
-      column("ID", "ID", "ID", null),
-      column("OOD", "OOD", "OOD", null),
-      ...this.againstColumn(),
-      { name: "picture", title: element("span", { class: "unseen" }, "OOD, drawn"), class: "picture", cell: this.picture() },
-      {
-        name: "effective length",
-        title: "effective length",
-        best: -1,
-        class: "number",
-        sort: (row) => row.effective_length,
-        cell: (row) => element("td", { class: "number" }, effectiveLength(this.board, row)),
-      },
-      ...shownLengths(this.board).map((length) => column(`length ${length}`, String(length), "length", length)),
-    ];
+    };
   }
 
   // The difference to the baseline, on boards where any entry is compared with it.

@@ -1,9 +1,19 @@
-// Curves. The boards' are drawn by Vega-Lite, in its interpreter for expressions, since the page's policy allows no eval; the
-// many small ones of a training by hand, since a hundred Vega views would take seconds. Colours are variables of the style
-// sheet, so light, dark and print need no second drawing.
+// Charts, drawn as SVG with colours of the style sheet, so that light, dark and print need no second drawing.
 
 const SERIES = Array.from({ length: 8 }, (_, slot) => `var(--series-${slot + 1})`);
 const colour = (slot) => SERIES[slot % SERIES.length];
+// Shapes and dashes as in plots (marks.py): the ninth entry has the colour and the shape of the first, and another dash.
+const SHAPES = [
+  "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0",
+  "M-3.3-3.3H3.3V3.3H-3.3Z",
+  "M0-4L4 3.2H-4Z",
+  "M0-4.6L3.4 0L0 4.6L-3.4 0Z",
+  "M-4-1.4H-1.4V-4H1.4V-1.4H4V1.4H1.4V4H-1.4V1.4H-4Z",
+  "M0 4L4-3.2H-4Z",
+  "M-4-2.4L-2.4-4 0-1.6 2.4-4 4-2.4 1.6 0 4 2.4 2.4 4 0 1.6-2.4 4-4 2.4-1.6 0Z",
+  "M4 0L-3.2 4V-4Z",
+];
+const DASHES = [null, "6 3", "2 2", "8 3 2 3", "4 2"];
 
 // An entry has the colour of its place among all entries, on every view and in plots (slots in marks.py). Where two meet in a
 // colour, the later one takes the next that is free. In one view an entry keeps its colour for as long as it is drawn.
@@ -14,21 +24,18 @@ class Colours {
     this.slots.clear();
   }
 
+  slot(entry) {
+    return this.slots.get(entry) ?? 0;
+  }
+
   of(entry) {
-    return colour(this.slots.get(entry) ?? 0);
+    return colour(this.slot(entry));
   }
 
   keep(drawnEntries) {
     for (const entry of [...this.slots.keys()]) if (!drawnEntries.includes(entry)) this.slots.delete(entry);
     const added = drawnEntries.filter((entry) => !this.slots.has(entry)).sort((a, b) => placeOf(a) - placeOf(b));
     for (const entry of added) this.slots.set(entry, this.free(placeOf(entry)));
-  }
-
-  // By slot; what is not drawn leaves a name that no entry has.
-  labels() {
-    const names = Array.from({ length: Math.max(0, ...this.slots.values()) + 1 }, (_, slot) => ` ${slot}`);
-    for (const [entry, slot] of this.slots) names[slot] = entry;
-    return names;
   }
 
   free(place) {
@@ -42,196 +49,32 @@ class Colours {
 
 const colours = new Colours();
 
-const FONT = "system-ui, sans-serif";
-const THEME = {
-  background: "transparent",
-  font: FONT,
-  view: { stroke: null },
-  axis: {
-    labelColor: "var(--muted)",
-    titleColor: "var(--muted)",
-    gridColor: "var(--line)",
-    domainColor: "var(--edge)",
-    tickColor: "var(--edge)",
-    labelFontSize: 12,
-    titleFontSize: 12,
-    titleFontWeight: "normal",
-  },
-  rule: { color: "var(--muted)" },
-  line: { color: "var(--muted)" }, // the chance level; entries have colours of their own
-  text: { color: "var(--muted)" },
-  point: { stroke: "var(--ground)" },
-  legend: { disable: true }, // the ticks in the table, or the lists above a chart, are the legend
+const dashOf = (slot) => DASHES[Math.floor(slot / SERIES.length) % DASHES.length];
+
+// A piece of a curve with its point, as a legend shows it.
+const sample = (slot) => {
+  const line = drawn("path", { d: "M0 6H24", "stroke-dasharray": dashOf(slot), class: "line" });
+  const found = drawn("svg", { viewBox: "0 0 24 12", class: "sample", "aria-hidden": "true" }, line, drawn("path", { d: SHAPES[slot % SHAPES.length], transform: "translate(12 6)", class: "point" }));
+  found.style.color = colour(slot);
+  return found;
 };
 
-// The libraries stand last in the page, so that tables are there before them.
-const librariesReady = new Promise((resolve) => {
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", resolve);
-  else resolve();
-});
-
-const tooltip = document.getElementById("tooltip");
-
-const hideTooltip = () => {
-  tooltip.hidden = true;
-};
-
-const showTooltip = (event, lines) => {
-  const rows = lines.map(([name, value, tint]) => {
-    const dot = tint ? element("i", { class: "dot" }) : null;
-    if (dot) dot.style.background = tint;
-    return element("div", {}, element("dt", {}, dot, name), element("dd", {}, value));
-  });
-  tooltip.replaceChildren(element("dl", {}, rows));
-  tooltip.hidden = false;
-  const { width, height } = tooltip.getBoundingClientRect();
-  const left = Math.min(event.clientX + 14, document.documentElement.clientWidth - width - 8);
-  const above = event.clientY + height + 18 > window.innerHeight;
-  tooltip.style.left = `${Math.max(8, left)}px`;
-  tooltip.style.top = `${above ? event.clientY - height - 10 : event.clientY + 14}px`;
-};
-
-const vegaTooltip = (handler, event, item, value) => {
-  if (value === null || value === undefined || value === "") hideTooltip();
-  else showTooltip(event, typeof value === "object" ? Object.entries(value).map(([k, v]) => [k, String(v)]) : [["", String(value)]]);
-};
-
-// Views of Vega that are on the page, to be ended when it shows something else.
-const live = new Map();
-
-const endViews = () => {
-  for (const end of live.values()) end();
-  live.clear();
-  asked = 0;
-  hideTooltip();
-};
-
-const cellsOf = (board, rows) =>
-  rows.flatMap((row) =>
-    row.cells
-      .filter((cell) => cell.kind === "length")
-      .map(({ length, mean, low, high, n }) => {
-        const chance = chanceOf(board, "length", length);
-        return { entry: row.entry, label: row.entry, length, mean, low, high, n, chance };
-      }),
-  );
-
-const chanceCurve = (board) =>
-  allLengths(board)
-    .map((length) => ({ length, mean: chanceOf(board, "length", length) }))
-    .filter(({ mean }) => mean !== null);
-
-// An entry's look follows from its slot, which is its place among the labels: the specification has a shape and a dash for each
-// slot, and the style sheet a colour.
-const styled = (node, labels) => {
-  if (Array.isArray(node)) return node.map((item) => styled(item, labels));
-  if (node === null || typeof node !== "object") return node;
-  const copy = {};
-  for (const [key, value] of Object.entries(node)) {
-    copy[key] = value?.field === "label" && value.scale ? { ...value, scale: scaleOf(key, value.scale, labels) } : styled(value, labels);
-  }
-  return copy;
-};
-
-const scaleOf = (channel, { domainRaw, ...scale }, labels) => ({
-  ...scale,
-  domain: labels,
-  range: channel === "color" ? SERIES : scale.range,
-});
-
-const lengthData = (pageBoard, rows) => {
-  const board = boardOf(pageBoard);
-  return { cells: cellsOf(board, rows), chance: chanceCurve(board), about: [pageBoard.axis] };
-};
-
-// Layers without data are left out: a scale would have no ends.
-const specFor = (pageBoard, datasets, specs) => {
-  const { $schema, ...spec } = styled(specsOf(specs)[`${pageBoard.metric}/${pageBoard.metric_version}`], colours.labels());
-  const bands = datasets.cells.some(({ low }) => low !== null);
-  const drawable = ({ data, encoding }) => datasets[data.name].length && (bands || encoding.y?.field !== "low");
-  return { ...spec, layer: spec.layer.filter(drawable), datasets };
-};
-
-const OPTIONS = {
-  mode: "vega-lite",
-  renderer: "svg",
-  actions: false,
-  ast: true,
-  defaultStyle: false,
-  tooltip: vegaTooltip,
-  config: THEME,
-};
-
-// Draw entries of a board into a figure's canvas: against length, or against training steps at one length. Only the latest of
-// several calls for one canvas is seen.
-const drawCurves = async (canvas, pageBoard, rows, atLength = null) => {
-  const mine = {};
-  canvas.latest = mine;
-  canvas.setAttribute("aria-busy", "true");
-  await librariesReady;
-  if (canvas.latest !== mine || !canvas.isConnected) return;
-  live.get(canvas)?.();
-  live.delete(canvas);
-  const datasets = atLength === null ? lengthData(pageBoard, rows) : stepData(pageBoard, rows, atLength);
-  if (datasets.cells.length) {
-    const { finalize } = await vegaEmbed(canvas, specFor(pageBoard, datasets, atLength === null ? "specs" : "step-specs"), OPTIONS);
-    live.set(canvas, finalize);
-    asOneImage(canvas, boardOf(pageBoard), rows, datasets, atLength);
-  } else {
-    const nothing = rows.length ? "No ticked entry was measured while it trained." : "Nothing is ticked; tick entries in the table to draw them.";
-    canvas.removeAttribute("role");
-    canvas.replaceChildren(element("p", { class: "empty" }, nothing));
-  }
-  canvas.setAttribute("aria-busy", "false");
-};
-
-// Vega would have a screen reader go through every point; the numbers are in the table, where they can be read in order.
-const asOneImage = (canvas, board, rows, datasets, atLength) => {
-  const drawnEntries = rows.map((row) => row.entry).join(", ");
-  canvas.setAttribute("role", "img");
-  const chance = datasets.chance.length ? " and the chance level" : "";
-  const against = atLength === null ? "length" : `training steps at length ${atLength}`;
-  const table = atLength === null ? "A table has the numbers." : "A table has the numbers at the last step.";
-  canvas.setAttribute("aria-label", `Curves of ${board.metric.title} against ${against}: ${drawnEntries}${chance}. ${table}`);
-  canvas.removeAttribute("aria-roledescription");
-  canvas.querySelector("svg").setAttribute("aria-hidden", "true");
-};
-
-// Draw one chart after another: those that a first screen can have at once, before the page counts as loaded, so that a print has
-// them; the others, as of a comparison on every board, when the browser has nothing else to do.
-const AT_ONCE = 8;
-const whenIdle = window.requestIdleCallback ?? ((next) => setTimeout(next, 50)); // Safari has none
-let turn = Promise.resolve();
-let asked = 0;
-
-const drawInTurn = (canvas, pageBoard, rows) => {
-  asked += 1;
-  const waits = asked > AT_ONCE;
-  turn = turn.then(async () => {
-    if (waits) await new Promise((next) => whenIdle(next));
-    await drawCurves(canvas, pageBoard, rows);
-  });
-};
-
-const legend = (board, names) =>
+const legend = (names, withChance = false) =>
   element(
     "ul",
     { class: "legend" },
-    names.map((name) => {
-      const dot = element("i", { class: "dot" });
-      dot.style.background = colours.of(name);
-      return element("li", {}, dot, linkTo(name));
-    }),
-    names.length && chanceCurve(board).length ? element("li", { class: "chance" }, element("i", { class: "dash" }), "chance") : null,
+    names.map((name) => element("li", {}, sample(colours.slot(name)), linkTo(name))),
+    names.length && withChance ? element("li", { class: "chance" }, element("i", { class: "dash" }), "chance") : null,
   );
 
-// Small line charts: of a training, one line a seed; of what is inside models, one line a layer.
-const SMALL = { width: 280, height: 110, left: 46, right: 10, top: 8, bottom: 20 };
+// A legend of names, whose places are the slots of their colours.
+const slotKey = (names) =>
+  element("ul", { class: "legend" }, names.map((name, slot) => element("li", {}, sample(slot), name)));
 
 const scaled = (values, low, high, logarithmic) => {
   const place = logarithmic ? Math.log10 : (value) => value;
-  const known = values.filter((value) => value !== null && (!logarithmic || value > 0));
-  const [least, most] = [Math.min(...known), Math.max(...known)];
+  const usable = values.filter((value) => value !== null && (!logarithmic || value > 0));
+  const [least, most] = [Math.min(...usable), Math.max(...usable)];
   const span = place(most) - place(least) || 1;
   return { least, most, at: (value) => low + ((place(value) - place(least)) / span) * (high - low) };
 };
@@ -242,21 +85,196 @@ const short = (value) => {
   return small ? value.toExponential(1) : String(Number(value.toPrecision(3)));
 };
 
-const path = (steps, values, x, y, logarithmic) => {
+// Multiples of 1, 2 or 5 between two values.
+const niceTicks = (low, high, count) => {
+  const rough = (high - low) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((each) => each * power >= rough * 0.999);
+  const [first, last] = [Math.ceil(low / step - 1e-9), Math.floor(high / step + 1e-9)];
+  return Array.from({ length: last - first + 1 }, (_, i) => (first + i) * step);
+};
+
+// A line through values, interrupted where one is missing.
+const path = (places, values, x, y, logarithmic = false) => {
   let pen = "M";
-  return steps
-    .map((step, at) => {
+  return places
+    .map((place, at) => {
       const value = values[at];
       if (value === null || (logarithmic && value <= 0)) {
         pen = "M";
         return "";
       }
-      const piece = `${pen}${x.at(step).toFixed(1)} ${y.at(value).toFixed(1)}`;
+      const piece = `${pen}${x.at(place).toFixed(1)} ${y.at(value).toFixed(1)}`;
       pen = "L";
       return piece;
     })
     .join("");
 };
+
+// Steps of a training as 976, 16k, 1M.
+const compact = (value) =>
+  value < 1e4 ? String(value) : value < 1e6 ? `${Number((value / 1e3).toPrecision(3))}k` : `${Number((value / 1e6).toPrecision(3))}M`;
+
+// Curves in the width of their canvas. `series` are {entry, points}, points are {at, mean, low, high, n, chance}; `chance` are
+// {at, mean}; `axis` is {name, ticks, said, logarithmic, trained}, where `said` writes a tick, and a training length of 0 is none.
+const SIZE = { height: 320, left: 56, right: 12, top: 6, bottom: 42, room: 18 };
+
+const drawCurves = (chart) => {
+  const canvas = element("div", { class: "canvas", role: "img", "aria-label": chart.label });
+  let width = 0;
+  new ResizeObserver(() => {
+    if (!canvas.clientWidth || canvas.clientWidth === width) return;
+    width = canvas.clientWidth;
+    canvas.replaceChildren(curvesOf(chart, width));
+  }).observe(canvas);
+  return canvas;
+};
+
+const curvesOf = ({ metric, axis, series, chance }, width) => {
+  const points = series.flatMap((line) => line.points.map((point) => ({ ...point, entry: line.entry })));
+  const { height, left, right, top, bottom, room } = SIZE;
+  const shown = [metric.threshold, metric.landmark, perfectOf(metric)].filter((value) => value !== null);
+  const values = [...points, ...chance].flatMap(({ mean, low, high }) => [mean, low ?? mean, high ?? mean]);
+  const x = scaled([...axis.ticks, ...points.map(({ at }) => at)], left + 6, width - right - 6, axis.logarithmic);
+  const y = scaled([...values, ...shown], height - bottom - room, top + room, false);
+  const groups = series.map((line) => curve(line, x, y));
+  const level = chance.length ? drawn("path", { class: "chance", d: path(chance.map(({ at }) => at), chance.map(({ mean }) => mean), x, y) }) : null;
+  const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}` }, axes(metric, axis, x, y, width), level, groups);
+  followPointer(svg, { metric, axis, points, groups, x, y, width });
+  return svg;
+};
+
+const axes = (metric, axis, x, y, width) => {
+  const { height, left, right, top, bottom, room } = SIZE;
+  const [floor, end] = [height - bottom, width - right];
+  const text = (content, at) => drawn("text", at, content);
+  const possible = (value) => (metric.low === null || value >= metric.low) && (metric.high === null || value <= metric.high);
+  const rows = niceTicks(y.least, y.most, 5).filter(possible).flatMap((value) => [
+    drawn("path", { class: "rule", d: `M${left} ${y.at(value)}H${end}` }),
+    text(short(value), { x: left - 6, y: y.at(value) + 4, "text-anchor": "end" }),
+  ]);
+  let free = Infinity; // labels from the right to the left, where they do not overlap
+  const columns = axis.ticks.toReversed().flatMap((tick) => {
+    const [place, half] = [x.at(tick), 4 * axis.said(tick).length];
+    const label = place + half < free ? text(axis.said(tick), { x: place, y: floor + 16, "text-anchor": "middle" }) : null;
+    if (label) free = place - half;
+    return [drawn("path", { class: "rule", d: `M${place} ${top}V${floor}` }), label].filter(Boolean);
+  });
+  // Most values lie on one side of the landmark; its name stands on the other side, and what was trained opposite.
+  const best = metric.landmark === perfectOf(metric);
+  const up = metric.landmark === null || best === metric.lower_is_better ? 1 : -1;
+  const trained = axis.trained
+    ? [
+        drawn("path", { class: "trained", d: `M${left} ${top}H${x.at(axis.trained)}V${floor}H${left}Z` }),
+        text(`trained to ${axis.trained}`, { x: left + 6, y: up > 0 ? top + room / 2 + 4 : floor - room / 2 + 4 }),
+      ]
+    : [];
+  const side = best === (axis.name === "length") ? { x: end - 4, "text-anchor": "end" } : { x: left + 4 };
+  const landmark =
+    metric.landmark === null
+      ? []
+      : [
+          drawn("path", { class: "landmark", d: `M${left} ${y.at(metric.landmark)}H${end}` }),
+          text(metric.landmark_name, { ...side, y: y.at(metric.landmark) + (up * room) / 2 + 4 }),
+        ];
+  return [
+    trained,
+    rows,
+    columns,
+    drawn("path", { class: "frame", d: `M${left} ${top}V${floor}H${end}` }),
+    landmark,
+    text(axis.name, { x: (left + end) / 2, y: height - 6, "text-anchor": "middle" }),
+    text(metric.title, { transform: `translate(12 ${(top + floor) / 2}) rotate(-90)`, "text-anchor": "middle" }),
+  ].flat();
+};
+
+const curve = ({ entry, points }, x, y) => {
+  const slot = colours.slot(entry);
+  const at = points.map((point) => point.at);
+  const ends = points.filter(({ low }) => low !== null);
+  const back = ends.toReversed();
+  const low = path(ends.map((point) => point.at), ends.map((point) => point.low), x, y);
+  const high = path(back.map((point) => point.at), back.map((point) => point.high), x, y);
+  const group = drawn(
+    "g",
+    { class: "series", "data-entry": entry },
+    ends.length > 1 ? drawn("path", { class: "band", d: `${low}${high.replace("M", "L")}Z` }) : null,
+    drawn("path", { class: "line", d: path(at, points.map(({ mean }) => mean), x, y), "stroke-dasharray": dashOf(slot) }),
+    points.map((point) =>
+      drawn("path", { class: "point", d: SHAPES[slot % SHAPES.length], transform: `translate(${x.at(point.at)} ${y.at(point.mean)})` }),
+    ),
+  );
+  group.style.color = colour(slot);
+  return group;
+};
+
+// The point nearest to the pointer tells its numbers, and its curve stands out.
+const followPointer = (svg, { metric, axis, points, groups, x, y, width }) => {
+  const leave = () => {
+    for (const group of groups) group.classList.remove("faded");
+    hideTooltip();
+  };
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect();
+    const scale = width / box.width;
+    const [px, py] = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
+    const far = (point) => Math.hypot(x.at(point.at) - px, y.at(point.mean) - py);
+    const near = points.reduce((best, point) => (best && far(best) <= far(point) ? best : point), null);
+    if (!near) return;
+    for (const group of groups) group.classList.toggle("faded", group.dataset.entry !== near.entry);
+    const lines = [["entry", near.entry, colours.of(near.entry)], [axis.name, axis.said(near.at)], [metric.label, digits(near.mean)]];
+    if (near.low !== null) lines.push(["95 % interval", interval(near)]);
+    if (near.chance !== null) lines.push(["chance", digits(near.chance)]);
+    if (near.n) lines.push(["seeds", String(near.n)]);
+    showTooltip(atPointer(event), pairs(lines));
+  });
+  svg.addEventListener("pointerleave", leave);
+};
+
+const AGAINST = "A table has the numbers.";
+
+// Entries of a board against length, or against training steps at one length.
+const boardCurves = (pageBoard, rows, atLength = null) => {
+  const board = boardOf(pageBoard);
+  const chart = atLength === null ? againstLength(pageBoard, board, rows) : againstSteps(pageBoard, rows, atLength);
+  const what = atLength === null ? "length" : `training steps at length ${atLength}`;
+  const level = chart.chance.length ? " and the chance level" : "";
+  const label = `Curves of ${board.metric.title} against ${what}: ${rows.map(({ entry }) => entry).join(", ")}${level}. ${AGAINST}`;
+  return { metric: board.metric, label, ...chart };
+};
+
+const againstLength = ({ axis }, board, rows) => ({
+  axis: { name: "length", ticks: axis.lengths, said: String, logarithmic: true, trained: axis.train_length },
+  chance: chanceCurve(board).map(({ length, mean }) => ({ at: length, mean })),
+  series: rows.map(({ entry, cells }) => ({
+    entry,
+    points: cells
+      .filter(({ kind }) => kind === "length")
+      .map(({ length, ...cell }) => ({ at: length, ...cell, chance: chanceOf(board, "length", length) })),
+  })),
+});
+
+// A point is a list of step, mean, low, high and n, as the page brings it.
+const againstSteps = (pageBoard, rows, length) => {
+  const { axis, chance, entries: curves } = stepsOf(pageBoard)[length];
+  const measured = rows.filter(({ entry }) => Object.hasOwn(curves, entry));
+  return {
+    axis: { name: "training steps", ticks: axis.lengths, said: compact, logarithmic: true, trained: 0 },
+    chance: chance === null ? [] : [axis.shortest, axis.longest].map((at) => ({ at, mean: chance })),
+    series: measured.map(({ entry }) => ({
+      entry,
+      points: curves[entry].map(([at, mean, low, high, n]) => ({ at, mean, low, high, n, chance })),
+    })),
+  };
+};
+
+const chanceCurve = (board) =>
+  allLengths(board)
+    .map((length) => ({ length, mean: chanceOf(board, "length", length) }))
+    .filter(({ mean }) => mean !== null);
+
+// Small line charts: of a training, one line a seed; of what is inside models, one line a layer.
+const SMALL = { width: 280, height: 110, left: 46, right: 10, top: 8, bottom: 20 };
 
 // One line a series, which is {name, slot, at, values, end}: with an `end`, the line ends there in a cross. `across` says what stands
 // below: its name, the places where it always starts, and whether it is logarithmic.
@@ -317,7 +335,7 @@ const readOut = (chart, series, x, across) => {
       const place = line.at.indexOf(nearby);
       return [line.name, place < 0 ? MISSING : short(line.values[place]), colour(line.slot)];
     });
-    showTooltip(event, [[across.name, String(nearby)], ...lines]);
+    showTooltip(atPointer(event), pairs([[across.name, String(nearby)], ...lines]));
   });
   chart.addEventListener("pointerleave", () => {
     ruler.setAttribute("d", "");

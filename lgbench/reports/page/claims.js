@@ -1,10 +1,13 @@
 // Claims of papers, and what these runs say of them. A verdict is a word; its colour says nothing more.
 
-const claimsOf = remembered(() => read("claims"));
+const STATES = ["confirmed", "refuted", "undecided"];
+
+const decidedOf = (claim) => claim.verdicts.filter(({ state }) => state !== "not run");
+
+const protocolsOf = (verdicts) => INDEX.protocols.filter((name) => verdicts.some(({ protocol }) => protocol === name));
 
 const claimsView = () => {
-  if (!INDEX.claims.decided) return nowhere();
-  const claims = claimsOf("all");
+  if (!INDEX.claims.length) return nowhere();
   return {
     title: "claims",
     page: "claims",
@@ -14,21 +17,14 @@ const claimsView = () => {
         "p",
         { class: "lead" },
         "A claim is confirmed or refuted where the 95 % interval of the difference, paired by seed, lies beyond its margin and p, " +
-          "corrected for all tests of the claim under one protocol, is below 0.05. Else it is undecided. A difference is that of " +
-          "the first entry less the second.",
+          "corrected for all tests of the claim under one protocol, is below 0.05. Else it is undecided.",
       ),
-      verdictCounts(claims),
-      ...(INDEX.claims.without ? [withoutVerdict(INDEX.claims.without)] : []),
-      ...claims.map(claimSection),
+      verdictCounts(),
+      ...(INDEX.undecided ? [withoutVerdict(INDEX.undecided)] : []),
+      claimList((claim) => protocolsOf(decidedOf(claim))),
     ],
   };
 };
-
-const STATES = ["confirmed", "refuted", "undecided"];
-
-const decidedOf = (claim) => claim.verdicts.filter(({ state }) => state !== "not run");
-
-const protocolsOf = (verdicts) => INDEX.protocols.filter((name) => verdicts.some(({ protocol }) => protocol === name));
 
 const withoutVerdict = (count) =>
   element(
@@ -39,8 +35,8 @@ const withoutVerdict = (count) =>
     " lists the commands that decide.",
   );
 
-const verdictCounts = (claims) => {
-  const verdicts = claims.flatMap(decidedOf);
+const verdictCounts = () => {
+  const verdicts = INDEX.claims.flatMap(decidedOf);
   const protocols = protocolsOf(verdicts);
   const lines = protocols.map((protocol) => {
     const own = verdicts.filter((verdict) => verdict.protocol === protocol);
@@ -50,7 +46,56 @@ const verdictCounts = (claims) => {
   return simpleTable("Verdicts by protocol", [["protocol", "name"], ...STATES.map((state) => [state, "number"])], lines);
 };
 
-const claimSection = (claim) => {
+// Each claim with the number of tests of each verdict, under its protocols of `chosen`.
+const claimList = (chosen) =>
+  element(
+    "ul",
+    { class: "claims" },
+    INDEX.claims.map((claim) =>
+      element(
+        "li",
+        {},
+        element("p", {}, element("a", { href: link("claim", claim.name) }, claim.claim), " ", element("span", { class: "muted" }, claim.source.paper)),
+        chosen(claim).map((protocol) => element("p", {}, countsOf(claim, protocol), element("span", { class: "muted", ...explains(protocol) }, protocol))),
+      ),
+    ),
+  );
+
+const countsOf = (claim, protocol) => {
+  const own = decidedOf(claim).filter((verdict) => verdict.protocol === protocol);
+  return STATES.map((state) => [state, own.filter((each) => each.state === state).length])
+    .filter(([, count]) => count)
+    .flatMap(([state, count]) => [flag(state, `${count} ${state}`), " "]);
+};
+
+const claimView = (name) => {
+  const claim = INDEX.claims.find((other) => other.name === name);
+  if (!claim) return nowhere();
+  const { title, paper, place } = claim.source;
+  return {
+    title: claim.name,
+    page: "claims",
+    nodes: [
+      element("p", { class: "crumb" }, element("a", { href: "#/claims" }, "Claims"), ` · ${claim.name}`),
+      heading(claim.claim),
+      element("p", { class: "lead" }, prose([title, paper, place].filter(Boolean).join(", "))),
+      claim.note ? element("p", {}, prose(claim.note)) : null,
+      verdictsSection(claim),
+      runsOfClaim(claim),
+      claim.reasons.length || claim.commands.length
+        ? element(
+            "details",
+            {},
+            element("summary", {}, "What is undecided or was not run"),
+            element("ul", {}, claim.reasons.map((reason) => element("li", {}, prose(reason)))),
+            claim.commands.map((line) => commandLine(line)),
+          )
+        : null,
+    ].filter(Boolean),
+  };
+};
+
+const verdictsSection = (claim) => {
   const decided = decidedOf(claim);
   const protocols = protocolsOf(decided);
   const parts = distinct(decided.map(({ task, expected }) => `${task}\n${expected}`));
@@ -60,26 +105,34 @@ const claimSection = (claim) => {
     return element(
       "tr",
       {},
-      element("th", { scope: "row", class: "name" }, own[0].task),
-      element("td", { class: "name", title: own[0].expected }, ...breakable(own[0].pair)),
+      element("th", { scope: "row", class: "name" }, linkToTask(own[0].task)),
       cells,
+      element("td", {}, ...breakable(own[0].expected)),
     );
   });
-  const { title, paper, place } = claim.source;
+  const header = [["task", "name"], ...protocols.map((protocol) => [protocol, "claim"]), ["expected", null]];
   return section(
-    claim.claim,
-    element("p", { class: "lead" }, [title, paper, place].filter(Boolean).join(", ")),
-    claim.note ? element("p", {}, claim.note) : null,
-    simpleTable(claim.claim, [["task", "name"], ["test", "name"], ...protocols.map((protocol) => [protocol, "claim"])], lines),
-    claim.reasons.length || claim.commands.length
-      ? element(
-          "details",
-          {},
-          element("summary", {}, "What is undecided or was not run"),
-          element("ul", {}, claim.reasons.map((reason) => element("li", {}, reason))),
-          claim.commands.map((line) => element("p", { class: "command" }, element("code", {}, line))),
-        )
-      : null,
+    "Verdicts by protocol",
+    element("p", {}, "A number is the difference of the first entry less the second, with its 95 % interval over seeds."),
+    simpleTable(claim.claim, header, lines),
+  );
+};
+
+// Pages of the entries under test, which list their runs, and comparisons of both entries of a test.
+const runsOfClaim = (claim) => {
+  const decided = decidedOf(claim);
+  const under = (metric, parts) =>
+    protocolsOf(decided).flatMap((protocol) => {
+      const shown = INDEX.boards.some((own) => own.metric === metric && own.protocol === protocol && own.entries.includes(parts.at(-1)));
+      return shown ? [" ", element("a", { href: link(...parts, metric, protocol) }, protocol)] : [];
+    });
+  const metric = INDEX.start.metric;
+  const entries = distinct(claim.tests.flatMap(({ entry, against }) => [entry, against])).filter((entry) => entry && known(entry));
+  const pairs = claim.tests.filter(({ entry, against }) => known(entry) && known(against));
+  return section(
+    "The runs",
+    element("ul", {}, entries.map((entry) => element("li", {}, ...breakable(entry), ":", under(metric, ["entry", entry])))),
+    element("ul", {}, pairs.map(({ entry, against }) => element("li", {}, `${entry} beside ${against}:`, under(metric, ["compare", entry, against])))),
   );
 };
 

@@ -35,13 +35,13 @@ const compareForm = (first, second, wanted) => {
   return form;
 };
 
-// The best entries of the first board, with raw weights before averages; the others follow.
+// In the order of the overview, or of the first board where there is none; the others follow.
 const bestFirst = () => {
-  const ranked = boardOf(firstBoard()).rows.map(({ entry }) => entry);
-  return distinct([...ranked.filter((entry) => weightsOf(entry) === "raw"), ...ranked, ...entries]);
+  const grid = INDEX.grids.find((other) => protocolOf(other) === INDEX.start.protocol);
+  return distinct([...(grid ? grid.rows.map(({ entry }) => entry) : firstBoard().entries), ...entries]);
 };
 
-const compareView = (first, second, metric, protocol) => {
+const compareView = async (first, second, metric, protocol) => {
   const best = bestFirst();
   const one = first ?? best[0];
   const pair = [one, second ?? best.find((entry) => entry !== one) ?? one];
@@ -54,6 +54,8 @@ const compareView = (first, second, metric, protocol) => {
   const wanted = { metric: metric ?? metrics[0], protocol: protocol ?? start.protocol };
   const pageBoards = own.filter((pageBoard) => pageBoard.metric === wanted.metric && pageBoard.protocol === wanted.protocol);
   if (!pageBoards.length) return nowhere();
+  await loadBoards(wanted.protocol);
+  colours.keep(pair);
   return {
     title: `${pair[0]} against ${pair[1]}`,
     page: "compare",
@@ -63,7 +65,7 @@ const compareView = (first, second, metric, protocol) => {
         ? element(
             "p",
             { class: "lead" },
-            `Two entries of your choice; at first the two best on ${titleOf(firstBoard())} under ${firstBoard().protocol}.`,
+            `Two entries of your choice; at first the first two of the overview under ${INDEX.start.protocol}.`,
           )
         : null,
       compareForm(...pair, wanted),
@@ -82,11 +84,8 @@ const compareView = (first, second, metric, protocol) => {
         }))),
       ),
       overview(pageBoards, pair),
+      ...shared.filter((pageBoard) => pageBoards.includes(pageBoard)).map((pageBoard) => comparison(pageBoard, pair)),
     ].filter((node) => node !== null),
-    shown: (main) => {
-      colours.keep(pair);
-      main.append(...shared.filter((pageBoard) => pageBoards.includes(pageBoard)).map((pageBoard) => comparison(pageBoard, pair)));
-    },
   };
 };
 
@@ -117,8 +116,6 @@ const overview = (pageBoards, pair) => {
 const comparison = (pageBoard, pair) => {
   const board = boardOf(pageBoard);
   const rows = pair.map((entry) => board.rows.find((row) => row.entry === entry));
-  const canvas = element("div", { class: "canvas" });
-  drawInTurn(canvas, pageBoard, rows);
   const lines = columnsOf(board).map(([title, kind, length]) =>
     element(
       "tr",
@@ -137,9 +134,9 @@ const comparison = (pageBoard, pair) => {
       "div",
       { class: "side" },
       simpleTable(`Both entries on ${titleOf(pageBoard)}`, header, lines),
-      element("figure", { class: "curves" }, legend(board, pair), canvas),
+      element("figure", { class: "curves" }, legend(pair, board.chance.length), drawCurves(boardCurves(pageBoard, rows))),
     ),
-    element("p", { class: "command" }, "Paired differences: ", element("code", {}, command(pageBoard, pair))),
+    commandLine(command(pageBoard, pair), "Paired differences: "),
   );
 };
 

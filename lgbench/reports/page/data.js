@@ -1,7 +1,7 @@
-// Reads the data that are embedded in the page, when they are needed, and writes numbers. Nothing is computed here:
-// every number of a board is the one that `lgbench leaderboard --format json` prints.
+// Reads the data of the page, which are scripts in the folder data/: a page that is opened from a disk may fetch nothing else.
+// Nothing is computed here: every number of a board is the one that `lgbench leaderboard --format json` prints.
 
-const read = (id) => JSON.parse(document.getElementById(id).textContent);
+const INDEX = window.lgbench.index;
 
 const remembered = (make) => {
   const made = new Map();
@@ -11,15 +11,34 @@ const remembered = (make) => {
   };
 };
 
-const INDEX = read("index");
-const specsOf = remembered((name) => read(name));
-const boardOf = remembered((pageBoard) => read(`board-${pageBoard.id}`));
-const runsOf = remembered((base) => (Object.hasOwn(INDEX.runs, base) ? read(`runs-${INDEX.runs[base]}`) : []));
-const insidesOf = remembered((entry) => (Object.hasOwn(INDEX.insides, entry) ? read(`inside-${INDEX.insides[entry]}`) : []));
+class NotLoaded extends Error {}
+
+// Boards and runs of a protocol are files of their own, loaded by the first view that shows them.
+const loaded = remembered(
+  (file) =>
+    new Promise((resolve, reject) => {
+      const script = document.createElement("script");
+      script.src = `data/${file}.js`;
+      script.addEventListener("load", resolve);
+      script.addEventListener("error", () => reject(new NotLoaded(`data/${file}.js is missing; it belongs beside this page.`)));
+      document.head.append(script);
+    }),
+);
+const fileOf = (kind, protocol) => `${kind}-${INDEX.protocols.indexOf(protocol)}`;
+const loadBoards = (protocol) => loaded(fileOf("boards", protocol));
+const loadRuns = (protocol) => loaded(fileOf("runs", protocol));
+
+// These four need their file to be loaded.
+const boardOf = ({ id, protocol }) => window.lgbench[fileOf("boards", protocol)].boards[id];
+const stepsOf = ({ id, protocol }) => window.lgbench[fileOf("boards", protocol)].steps[id];
+const ownIn = (found, key) => (Object.hasOwn(found, key) ? found[key] : []);
+const runsOf = (entry, protocol) => ownIn(window.lgbench[fileOf("runs", protocol)].runs, baseOf(entry));
+const insidesOf = (entry, protocol) => ownIn(window.lgbench[fileOf("runs", protocol)].insides, entry);
 
 const metrics = Object.values(INDEX.metrics);
 const labelOf = (name) => metrics.find((metric) => metric.name === name)?.label ?? name;
 const direction = (metric) => `${metric.lower_is_better ? "lower" : "higher"} is better`;
+const perfectOf = (metric) => (metric.lower_is_better ? metric.low : metric.high);
 
 const entries = Object.keys(INDEX.entries);
 const known = (entry) => Object.hasOwn(INDEX.entries, entry);
@@ -27,6 +46,10 @@ const weightsOf = (entry) => INDEX.entries[entry]?.weights ?? "raw";
 const placeOf = (entry) => INDEX.entries[entry]?.place ?? 0;
 const baseOf = (entry) => INDEX.entries[entry]?.base ?? entry;
 const allWeights = [...new Set(entries.map(weightsOf))].sort((a, b) => (b === "raw") - (a === "raw") || (a < b ? -1 : 1));
+
+// The label of a protocol, of a board or a grid.
+const protocolOf = ({ protocol }) =>
+  [`${protocol.name}/${protocol.version}`, ...protocol.changes.map(([key, value]) => `${key}=${value}`)].join(" ");
 
 const distinct = (values) => [...new Set(values)];
 
@@ -41,14 +64,15 @@ const nearest = (name, wanted) => {
   return found.reduce((best, pageBoard) => (best && likeness(best) >= likeness(pageBoard) ? best : pageBoard), null);
 };
 
-// Where a reader starts.
-const firstBoard = () => nearest(INDEX.start.name, INDEX.start);
+// The board of a name where a reader starts, or like what was asked. Versions of tasks are each family's own.
+const startBoardOf = (name, asked = {}) => nearest(name, { ...INDEX.start, version: null, ...asked });
+const firstBoard = () => startBoardOf(INDEX.start.name);
 
 // Routes. A name can hold anything, so each part is encoded; + and @ stay as they are, to be read by people.
 const part = (text) => encodeURIComponent(text).replaceAll("%2B", "+").replaceAll("%40", "@");
 const link = (...parts) => `#/${parts.map(part).join("/")}`;
 const linkToBoard = ({ name, metric, protocol, version, metric_version }) =>
-  link("board", name, metric, protocol, String(version), String(metric_version));
+  link("task", name, metric, protocol, String(version), String(metric_version));
 const linkToEntry = (entry, ...rest) => link("entry", entry, ...rest);
 
 const route = () => {
@@ -69,6 +93,7 @@ const chanceOf = (board, kind, length = null) =>
   board.chance.find((level) => level.kind === kind && level.length === length)?.mean ?? null;
 const rankInterval = (row) => (row.rank_interval === null ? MISSING : distinct(row.rank_interval).join("–"));
 const tierOf = (row) => (row.tier === null ? MISSING : String(row.tier));
+const percent = (share) => (share > 0 && share < 0.01 ? (100 * share).toFixed(1) : (100 * share).toFixed(0));
 
 const compared = (board) => board.rows.some((row) => row.against !== null);
 // The sign of zero is that of the number before it was rounded.

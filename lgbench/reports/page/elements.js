@@ -21,7 +21,79 @@ const breakable = (text) =>
   text.split(/(?<=[+])|(?=@)/).flatMap((piece, at) => (at ? [element("wbr"), piece] : [piece]));
 
 const linkTo = (entry, ...rest) =>
-  element("a", { href: linkToEntry(entry, ...rest), class: "entry" }, ...breakable(entry));
+  element("a", { href: linkToEntry(entry, ...rest), class: "entry", ...explains(`@${weightsOf(entry)}`) }, ...breakable(entry));
+
+// One tooltip for the whole page: of words, of points of charts, of cells of the grid.
+const tooltip = document.getElementById("tooltip");
+let anchor = null;
+
+const hideTooltip = () => {
+  tooltip.hidden = true;
+  anchor = null;
+};
+
+// Beside an element, or a rectangle of the window; above where there is no room below.
+const showTooltip = (beside, ...content) => {
+  anchor = beside;
+  tooltip.replaceChildren(...content);
+  tooltip.hidden = false;
+  const { left, top, bottom } = beside instanceof Element ? beside.getBoundingClientRect() : beside;
+  const { width, height } = tooltip.getBoundingClientRect();
+  const above = bottom + height + 10 > window.innerHeight;
+  tooltip.style.left = `${Math.max(8, Math.min(left, document.documentElement.clientWidth - width - 8))}px`;
+  tooltip.style.top = `${above ? Math.max(8, top - height - 6) : bottom + 6}px`;
+};
+
+// After a scroll: what has the focus may have scrolled into sight, and keeps its tooltip.
+const moveTooltip = () => {
+  if (anchor instanceof Element && anchor.matches(":hover, :focus")) showTooltip(anchor, ...tooltip.childNodes);
+  else hideTooltip();
+};
+
+// Lines are [name, value, colour or none].
+const pairs = (lines) =>
+  element(
+    "dl",
+    {},
+    lines.map(([name, value, tint]) => {
+      const dot = tint ? element("i", { class: "dot" }) : null;
+      if (dot) dot.style.background = tint;
+      return element("div", {}, element("dt", {}, dot, name), element("dd", {}, value));
+    }),
+  );
+
+const atPointer = ({ clientX, clientY }) => ({ left: clientX + 14, top: clientY - 6, bottom: clientY + 10 });
+
+// Attributes of an element that shows something on hover and on focus.
+const telling = (content) => {
+  const show = ({ currentTarget }) => {
+    showTooltip(currentTarget, ...content());
+    currentTarget.setAttribute("aria-describedby", "tooltip");
+  };
+  return { pointerenter: show, focus: show, pointerleave: hideTooltip, blur: hideTooltip };
+};
+
+// Words of the glossary explain themselves. A protocol has its word under any version, as standard/6 under standard/N.
+const WORDS = new Map(INDEX.glossary.flatMap((word) => word.names.map((name) => [name, word])));
+const wordOf = (text) => WORDS.get(text) ?? WORDS.get(text.replace(/\/\d+.*$/, "/N"));
+
+const explains = (text) => {
+  const word = wordOf(text);
+  return word ? telling(() => [element("strong", {}, word.names.join(", ")), element("p", {}, word.text)]) : {};
+};
+
+const term = (text) => element("a", { class: "term", href: link("glossary", wordOf(text).names[0]), ...explains(text) }, text);
+
+// In running text, words of the glossary that are no everyday words become terms, and papers become links.
+const escaped = (name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/\/N$/, "/\\d+");
+const JARGON = [...WORDS.keys()].filter((name) => /[^a-z]/.test(name)).sort((a, b) => b.length - a.length).map(escaped);
+const MARKED = new RegExp(`(arXiv \\d{4}\\.\\d{5}|(?<!\\w)(?:${JARGON.join("|")})(?![\\w-]))`);
+
+const prose = (text) =>
+  text.split(MARKED).map((piece, at) => {
+    if (at % 2 === 0) return piece;
+    return piece.startsWith("arXiv") ? element("a", { href: `https://arxiv.org/abs/${piece.slice(6)}` }, piece) : term(piece);
+  });
 
 // A row of alternatives, of which one is current.
 const facet = (name, options) =>
@@ -38,7 +110,7 @@ const facet = (name, options) =>
             element(
               "li",
               {},
-              element("a", { href, "aria-current": current ? "true" : null, "data-key": `${name}:${text}` }, text),
+              element("a", { href, "aria-current": current ? "true" : null, "data-key": `${name}:${text}`, ...explains(text) }, text),
             ),
           ),
         ),
@@ -84,12 +156,18 @@ const difference = (against) => {
   const ends = against.low === null ? null : [" ", element("span", { class: "interval" }, `${signed(against.low)} to ${signed(against.high)}`)];
   const verdict = against.verdict === null ? null : [" ", element("span", { class: `against ${against.verdict}` }, against.verdict)];
   const failing = against.decided_by.length ? ` ${against.verdict ? "" : "undecided "}by failing seed ${against.decided_by.join(" or ")}` : null;
-  return element("td", { class: "number" }, element("span", { class: "mean" }, signed(against.difference)), verdict, failing, ends);
+  return element("td", { class: "number" }, element("span", { class: "mean" }, signed(against.difference), verdict), failing, ends);
 };
 
 const level = (value) => element("td", { class: "number" }, value === null ? null : digits(value));
 
 const tierChip = (row) => element("span", { class: row.tier === 1 ? "tier first" : "tier" }, tierOf(row));
+
+// A command, which wraps between its words alone.
+const commandLine = (text, before = null) =>
+  element("p", { class: "command" }, before, element("code", {}, text.split(" ").map((word, at) => [at ? " " : null, element("span", {}, word)])));
+
+const section = (title, ...children) => element("section", {}, element("h2", {}, title), ...children);
 
 // A table in a box of its own, which scrolls sideways where the table does not fit and can then be reached by keyboard.
 const scrolling = (name, table) => {
@@ -127,7 +205,7 @@ class SortableTable {
 
   header(column) {
     const content = column.sort
-      ? element("button", { type: "button", click: () => this.sortBy(column) }, column.title, element("span", { class: "arrow", "aria-hidden": "true" }))
+      ? element("button", { type: "button", click: () => this.sortBy(column), ...explains(column.name) }, column.title, element("span", { class: "arrow", "aria-hidden": "true" }))
       : column.title;
     return element("th", { scope: "col", class: column.class }, content);
   }
@@ -156,3 +234,19 @@ class SortableTable {
     this.changed(this);
   }
 }
+
+const simpleTable = (caption, header, lines) =>
+  scrolling(
+    caption,
+    element(
+      "table",
+      {},
+      element("caption", { class: "unseen" }, caption),
+      element(
+        "thead",
+        {},
+        element("tr", {}, header.map(([text, kind]) => element("th", { scope: "col", class: kind }, typeof text === "string" && wordOf(text) ? term(text) : text))),
+      ),
+      element("tbody", {}, lines),
+    ),
+  );

@@ -1,14 +1,15 @@
 // An entry: its results on all boards, every seed, its training, its configuration, and the origin of its runs.
 
-const entryView = (entry, metric, protocol) => {
+const entryView = async (entry, metric, protocol) => {
   if (!known(entry)) return nowhere();
   const own = INDEX.boards.filter((pageBoard) => pageBoard.entries.includes(entry));
   const metrics = distinct(own.map((pageBoard) => pageBoard.metric));
   const protocols = distinct(own.map((pageBoard) => pageBoard.protocol));
-  const wanted = { metric: metric ?? metrics[0], protocol: protocol ?? protocols[0] };
+  const wanted = { metric: metric ?? metrics[0], protocol: protocol ?? protocols.find((name) => name === INDEX.start.protocol) ?? protocols[0] };
   const pageBoards = own.filter((pageBoard) => pageBoard.metric === wanted.metric && pageBoard.protocol === wanted.protocol);
   if (!pageBoards.length) return nowhere();
-  const runs = runsOf(baseOf(entry)).filter((run) => run.protocol === wanted.protocol);
+  await Promise.all([loadBoards(wanted.protocol), loadRuns(wanted.protocol)]);
+  const runs = runsOf(entry, wanted.protocol);
   const results = pageBoards.map((pageBoard) => {
     const board = boardOf(pageBoard);
     return { pageBoard, board, row: board.rows.find((row) => row.entry === entry) };
@@ -55,43 +56,29 @@ const siblings = (entry, wanted) =>
       current: other === entry,
     }));
 
-const section = (title, ...children) => element("section", {}, element("h2", {}, title), ...children);
-
-const simpleTable = (caption, header, lines) =>
-  scrolling(
-    caption,
-    element(
-      "table",
-      {},
-      element("caption", { class: "unseen" }, caption),
-      element("thead", {}, element("tr", {}, header.map(([text, kind]) => element("th", { scope: "col", class: kind }, text)))),
-      element("tbody", {}, lines),
-    ),
-  );
-
 const resultsSection = (entry, results) => {
   const header = [
-    ["board", "name"], ["tier", "standing"], ["rank interval", "standing"], ["entries", "standing"], ["seeds", "seeds"],
-    ["ID", "number"], ["OOD", "number"], ["effective length", "number"],
+    ["board", "name"], ["OOD", "number"], ["tier", "standing"], ["rank interval", "standing"], ["entries", "standing"],
+    ["effective length", "number"], ["seeds", "seeds"], ["ID", "number"],
   ];
   const lines = results.map(({ pageBoard, board, row }) =>
     element(
       "tr",
       { class: pageBoard.kind },
       element("th", { scope: "row", class: "name" }, element("a", { href: linkToBoard(pageBoard) }, titleOf(pageBoard))),
+      number(cellOf(row, "OOD"), row.seeds.length),
       element("td", { class: "standing" }, tierChip(row)),
       element("td", { class: "standing" }, rankInterval(row)),
       element("td", { class: "standing" }, String(board.rows.length)),
+      element("td", { class: "number" }, effectiveLength(board, row)),
       element("td", { class: "seeds" }, String(row.seeds.length), flags(row).flatMap((flag) => [" ", flag])),
       number(cellOf(row, "ID"), row.seeds.length),
-      number(cellOf(row, "OOD"), row.seeds.length),
-      element("td", { class: "number" }, effectiveLength(board, row)),
     ),
   );
   const { board: { metric }, pageBoard: { protocol } } = results[0];
   return section(
     "Results",
-    element("p", { class: "lead" }, `${metric.title}, ${direction(metric)} · protocol ${protocol}`),
+    element("p", { class: "lead" }, prose(`${metric.title}, ${direction(metric)} · protocol ${protocol}`)),
     simpleTable(`Results of ${entry}`, header, lines),
   );
 };
@@ -166,19 +153,9 @@ const trainingSection = (entry, runs) => {
   return section("Training", shared, slotKey(seeds.map((seed) => `seed ${seed}`)), element("div", { class: "trainings" }, charts));
 };
 
-// A legend of names, whose places are the slots of their colours.
-const slotKey = (names) => {
-  const key = names.map((name, slot) => {
-    const dot = element("i", { class: "dot" });
-    dot.style.background = colour(slot);
-    return element("li", {}, dot, name);
-  });
-  return element("ul", { class: "legend" }, key);
-};
-
 // What probes have read inside the models of an entry, if its runs have any: a chart for each task and probe, a line for each layer.
 const insideSection = (entry, protocol) => {
-  const found = insidesOf(entry).filter((probe) => probe.protocol === protocol);
+  const found = insidesOf(entry, protocol);
   if (!found.length) return [];
   const layers = distinct(found.flatMap((probe) => probe.layers.map((line) => line.layer))).sort((a, b) => (a ?? 0) - (b ?? 0));
   const nameOf = (layer) => (layer === null ? "whole model" : `layer ${layer}`);
@@ -203,31 +180,26 @@ const insideSection = (entry, protocol) => {
 
 // The losses of the tuning runs that chose learning rates: a line for each task and rate. The first seed of a task has them.
 const tuningSection = (runs) => {
-  const tuned = runs.filter((run) => Array.isArray(run.tuning?.grid) && Array.isArray(run.tuning.seeds) && Array.isArray(run.tuning.runs));
+  const tuned = runs.filter(({ tuning }) => tuning !== null);
   if (!tuned.length) return [];
-  const seeds = distinct(tuned.flatMap((run) => run.tuning.seeds)).sort((a, b) => a - b);
-  const loss = (found) => {
-    if (!found) return MISSING;
-    const last = Array.isArray(found.losses) ? found.losses.at(-1) : null;
-    return found.diverged_step === null && typeof last === "number" ? digits(last) : "diverged";
-  };
+  const seeds = distinct(tuned.flatMap(({ tuning }) => tuning.seeds)).sort((a, b) => a - b);
+  const loss = (value) => (value === undefined ? MISSING : value === null ? "diverged" : digits(value));
   const lines = tuned.flatMap(({ task, tuning }) =>
-    tuning.grid.map((rate, at) =>
+    tuning.tried.map(([rate, losses], at) =>
       element(
         "tr",
         { class: rate === tuning.chosen ? "mean-row" : null },
         element("th", { scope: "row", class: "name" }, at ? "" : task),
         element("td", { class: "number" }, String(rate)),
-        seeds.map((seed) => element("td", { class: "number" }, loss(tuning.runs.find((found) => found?.lr === rate && found.seed === seed)))),
+        seeds.map((seed) => element("td", { class: "number" }, loss(losses[tuning.seeds.indexOf(seed)]))),
         element("td", {}, rate === tuning.chosen ? "chosen" : ""),
       ),
     ),
   );
   const header = [["task", "name"], ["learning rate", "number"], ...seeds.map((seed) => [`loss, seed ${seed}`, "number"]), ["", null]];
-  const steps = distinct(tuned.map((run) => String(run.tuning.steps))).join(" or ");
+  const steps = distinct(tuned.map(({ tuning }) => String(tuning.steps))).join(" or ");
   const rule = `The rate with the smallest training loss, in the last tenth of ${steps} steps, on seeds that no result has.`;
-  const table = simpleTable("Tuning of the learning rate", header, lines);
-  return [section("Learning rate", element("p", { class: "lead" }, rule), table)];
+  return [section("Learning rate", element("p", { class: "lead" }, rule), simpleTable("Tuning of the learning rate", header, lines))];
 };
 
 // The settings of an experiment as [name, text], however deep they stand. Footers are strangers' files: nothing is sure of them.
@@ -303,7 +275,7 @@ const provenanceSection = (runs) => {
   const environment = (run) => {
     const { date, ...rest } = run.about.environment ?? {};
     const { execution } = run.about;
-    const used = (Array.isArray(run.about.plugins) ? run.about.plugins : []).filter((plugin) => plugin?.takes_part);
+    const used = Array.isArray(run.about.plugins) ? run.about.plugins : [];
     const plugins = Object.fromEntries(used.map((plugin) => [plugin.name, [plugin.version, plugin.source].filter(Boolean).join(" ")]));
     const measured = ["measurements", run.measurements.join(", ") || "none"];
     return [...settings(plugins, "plugin"), measured, ...settings(rest), ...settings(execution ?? {})];

@@ -7,7 +7,7 @@ const nowhere = () => ({
   page: "",
   nodes: [
     heading("There is no such page"),
-    element("p", {}, "These results have nothing of that name. ", element("a", { href: "#/board" }, "All boards"), "."),
+    element("p", {}, "These results have nothing of that name. ", element("a", { href: "#/task" }, "All tasks"), "."),
   ],
 });
 
@@ -19,36 +19,68 @@ const rulesText = () => {
   return text;
 };
 
+const glossaryView = (name) => ({
+  title: "glossary",
+  page: "glossary",
+  nodes: [
+    heading("Glossary"),
+    element(
+      "dl",
+      { class: "prose" },
+      INDEX.glossary.map(({ names, text }) =>
+        element("div", { "data-word": names[0] }, element("dt", {}, names.join(", ")), element("dd", {}, text)),
+      ),
+    ),
+  ],
+  shown: () => {
+    const own = [...main.querySelectorAll("[data-word]")].find((word) => word.dataset.word === name);
+    own?.setAttribute("tabindex", "-1");
+    own?.setAttribute("aria-current", "true");
+    own?.focus();
+    own?.scrollIntoView({ block: "center" });
+  },
+});
+
 const VIEWS = {
+  grid: startView,
   overall: overallView,
-  board: boardView,
+  task: taskView,
   entry: entryView,
   compare: compareView,
   claims: claimsView,
+  claim: claimView,
+  glossary: glossaryView,
   rules: rulesView,
   malformed: nowhere,
 };
 
-const viewOf = ([name, ...rest]) => {
-  if (name === undefined) return startView();
-  return Object.hasOwn(VIEWS, name) ? VIEWS[name](...rest) : nowhere();
+const viewOf = ([name = "grid", ...rest]) => (Object.hasOwn(VIEWS, name) ? VIEWS[name](...rest) : nowhere());
+
+const notLoaded = (error) => {
+  if (!(error instanceof NotLoaded)) throw error;
+  return { title: "not loaded", page: "", nodes: [heading("Some data are missing"), element("p", {}, error.message)] };
 };
 
 let current = null;
+let latest = 0;
 
-const show = () => {
+// A view may load data first; meanwhile the one before stays, and another may be asked for.
+const show = async () => {
+  latest += 1;
+  const mine = latest;
   const focused = document.activeElement?.dataset?.key;
   colours.forget();
-  const view = viewOf(route());
-  endViews();
+  const view = await Promise.resolve(viewOf(route())).catch(notLoaded);
+  if (mine !== latest) return;
+  hideTooltip();
   main.replaceChildren(...view.nodes);
   document.title = `${view.title} · lgbench leaderboard`;
   for (const anchor of document.querySelectorAll("[data-page]")) {
     if (anchor.dataset.page === view.page) anchor.setAttribute("aria-current", "page");
     else anchor.removeAttribute("aria-current");
   }
-  view.shown?.(main);
   if (current !== null) settle(view, focused);
+  view.shown?.();
   current = view.page;
 };
 
@@ -65,7 +97,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   main.focus();
 });
 window.addEventListener("hashchange", show);
-window.addEventListener("scroll", hideTooltip, { passive: true });
+window.addEventListener("scroll", moveTooltip, { passive: true });
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") hideTooltip();
 });

@@ -1,12 +1,7 @@
 // All families together: a table of the entries that ran every family, and their performance profiles.
 
-const overallOf = remembered(() => read("overall"));
-const overalls = () => overallOf("all");
-
-const PROFILE = { width: 640, height: 260, left: 44, right: 12, top: 10, bottom: 36 };
-
 const overallView = (metric, protocol) => {
-  const found = overalls();
+  const found = INDEX.overall;
   const board =
     metric === undefined
       ? found.find((other) => other.metric.name === INDEX.start.metric && protocolOf(other) === INDEX.start.protocol) ?? found[0]
@@ -23,8 +18,10 @@ const overallView = (metric, protocol) => {
       element(
         "p",
         { class: "lead" },
-        `OOD ${board.metric.label} as a share of chance: 0 is perfect, 1 is as bad as chance · ` +
-          `${board.families.join(", ")} · protocol ${protocolOf(board)}`,
+        prose(
+          `OOD ${board.metric.label} as a share of the context-free baseline: 0 is perfect, 1 is as bad as that · ` +
+            `${board.families.join(", ")} · protocol ${protocolOf(board)}`,
+        ),
       ),
       scrolling("Table: all families", overallTable(board).table),
       overallNotes(board),
@@ -32,9 +29,6 @@ const overallView = (metric, protocol) => {
     ],
   };
 };
-
-const protocolOf = ({ protocol }) =>
-  [`${protocol.name}/${protocol.version}`, ...protocol.changes.map(([key, value]) => `${key}=${value}`)].join(" ");
 
 const linkToOverall = (board) => link("overall", board.metric.name, protocolOf(board));
 
@@ -72,13 +66,6 @@ const overallTable = (board) => {
       sort: (row) => row.entry,
       cell: (row) => element("th", { scope: "row", class: "name" }, linkTo(row.entry, board.metric.name, protocolOf(board))),
     },
-    {
-      name: "seeds",
-      title: "seeds",
-      sort: (row) => Math.min(...row.seeds),
-      best: -1,
-      cell: (row) => element("td", { class: "seeds" }, distinct([Math.min(...row.seeds), Math.max(...row.seeds)]).join("–")),
-    },
     { name: "IQM", title: "IQM", class: "number", sort: (row) => row.score.value, cell: (row) => estimate(row.score, 4) },
     { name: "mean", title: "mean", class: "number", sort: (row) => row.mean.value, cell: (row) => estimate(row.mean, 4) },
     {
@@ -89,7 +76,7 @@ const overallTable = (board) => {
     },
     compared
       ? {
-          name: "improvement",
+          name: "P(better)",
           title: "P(better)",
           class: "number",
           best: -1,
@@ -97,6 +84,13 @@ const overallTable = (board) => {
           cell: improvement,
         }
       : null,
+    {
+      name: "seeds",
+      title: "seeds",
+      sort: (row) => Math.min(...row.seeds),
+      best: -1,
+      cell: (row) => element("td", { class: "seeds" }, distinct([Math.min(...row.seeds), Math.max(...row.seeds)]).join("–")),
+    },
     ...board.families.map((family, at) => ({
       name: family,
       title: breakable(family),
@@ -112,53 +106,27 @@ const overallNotes = (board) =>
   element(
     "div",
     { class: "notes" },
-    INDEX.overall_notes[overalls().indexOf(board)].map((note) => element("p", {}, note)),
-    element(
-      "p",
-      {},
-      "Under a family stands the mean over its seeds. Small print is a 95 % interval of the stratified bootstrap. ",
-      element("a", { href: "#/rules" }, "How boards are made"),
-      ".",
-    ),
+    board.notes.map((note) => element("p", {}, prose(note))),
+    element("p", {}, "Under a family stands the mean over its seeds. Small print is a 95 % interval of the stratified bootstrap."),
+    element("p", {}, element("a", { href: "#/rules" }, "How boards are made")),
   );
 
-// The share of runs at or below each score, drawn by hand: a higher curve is better.
-const profiles = (board, rows) => {
-  const { width, height, left, right, top, bottom } = PROFILE;
-  const x = scaled(board.limits, left, width - right);
-  const y = scaled([0, 1], height - bottom, top);
-  const text = (content, at) => drawn("text", at, content);
-  const marks = [0, 0.25, 0.5, 0.75, 1].flatMap((share) => [
-    text(`${100 * share} %`, { x: left - 5, y: y.at(share) + 4, "text-anchor": "end" }),
-    text(String(share), { x: x.at(share), y: height - bottom + 15, "text-anchor": "middle" }),
-  ]);
-  const curves = rows.map(({ entry, profile }) => {
-    const line = drawn("path", { class: "curve", d: path(board.limits, profile, x, y, false) });
-    line.style.stroke = colours.of(entry);
-    return line;
-  });
-  const label = `Share of runs against the largest score: ${rows.map(({ entry }) => entry).join(", ")}.`;
-  const chart = drawn(
-    "svg",
-    { viewBox: `0 0 ${width} ${height}`, class: "small profile", role: "img", "aria-label": label },
-    drawn("path", { class: "frame", d: `M${left} ${top}V${height - bottom}H${width - right}` }),
-    drawn("path", { class: "ruler", d: `M${x.at(1)} ${top}V${height - bottom}` }),
-    marks,
-    text("score at most", { x: width - right, y: height - 4, "text-anchor": "end" }),
-    curves,
-  );
-  const key = rows.map(({ entry }) => {
-    const dot = element("i", { class: "dot" });
-    dot.style.background = colours.of(entry);
-    return element("li", {}, dot, linkTo(entry));
-  });
-  return [
-    element("ul", { class: "legend" }, key),
-    element(
-      "figure",
-      { class: "curves" },
-      chart,
-      element("figcaption", {}, "The share of runs, all families alike, with at most this score. The best entries with raw weights."),
-    ),
-  ];
-};
+// The share of runs at or below each score: a higher curve is better.
+const profiles = (board, rows) => [
+  legend(rows.map(({ entry }) => entry)),
+  element(
+    "figure",
+    { class: "curves" },
+    drawCurves({
+      metric: { label: "share of runs", title: "share of runs", low: 0, high: 1, lower_is_better: false, threshold: null, landmark: null },
+      label: `Share of runs against the largest score: ${rows.map(({ entry }) => entry).join(", ")}.`,
+      axis: { name: "score at most", ticks: [0, 0.25, 0.5, 0.75, 1, 1.25], said: String, logarithmic: false, trained: 0 },
+      series: rows.map(({ entry, profile }) => ({
+        entry,
+        points: profile.map((mean, at) => ({ at: board.limits[at], mean, low: null, high: null, chance: null })),
+      })),
+      chance: [],
+    }),
+    element("figcaption", {}, "The share of runs, all families alike, with at most this score. The best entries with raw weights."),
+  ),
+];

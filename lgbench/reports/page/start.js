@@ -1,95 +1,163 @@
-// The first page: which entries are best over all families, a picture of each family, and which claims hold.
+// The first page: what lgbench is, who is good at what, the tasks, how to add a model, curves of each family, and claims.
 
-const MAX_FIRST_ROWS = 10;
+const MAX_FIRST_ROWS = 12;
 const MAX_FIRST_DRAWN = 6;
 
-const startView = () => {
-  const board = overalls().find((other) => other.metric.name === INDEX.start.metric && protocolOf(other) === INDEX.start.protocol);
-  const names = drawnOnStart(board);
+const startView = async (protocol = INDEX.start.protocol) => {
+  const grid = INDEX.grids.find((other) => protocolOf(other) === protocol);
+  if (!grid && protocol !== INDEX.start.protocol) return nowhere();
+  const boards = familyBoards(protocol);
+  await Promise.all(boards.map((pageBoard) => loadBoards(pageBoard.protocol)));
+  const names = drawnOnStart(grid, boards);
   colours.keep(names);
   return {
     title: "overview",
-    page: "start",
+    page: "grid",
     nodes: [
-      heading("Length generalization at a glance"),
       element(
-        "p",
-        { class: "lead" },
-        "Models are trained on short inputs and tested on long ones. Protocol ",
-        `${INDEX.start.protocol} · ${labelOf(INDEX.start.metric)}, ${direction(INDEX.metrics[INDEX.start.key])}.`,
+        "h1",
+        { tabindex: -1 },
+        "lgbench trains sequence models on short inputs, tests them on longer ones, and measures how much of the exact answer survives.",
       ),
-      ...(board ? [bestOfAll(board)] : []),
-      picturesOfFamilies(names),
-      ...(INDEX.claims.decided ? [claimsAtAGlance()] : []),
+      element("div", { class: "first" }, grid ? gridSection(grid) : null, element("div", {}, tasksSection(), addSection())),
+      picturesOfFamilies(boards, names, protocol),
+      ...(INDEX.claims.length ? [claimsAtAGlance(protocol)] : []),
     ],
   };
 };
 
-// The baseline, and the best entries with raw weights: of all families where there is such a board, else of the first family.
-const drawnOnStart = (board) => {
-  const ranked = board ?? boardOf(startBoards()[0]);
-  const raw = ranked.rows.map(({ entry }) => entry).filter((entry) => weightsOf(entry) === "raw");
-  const best = raw.slice(0, MAX_FIRST_DRAWN);
-  return raw.includes(ranked.baseline) && !best.includes(ranked.baseline) ? [...best.slice(0, -1), ranked.baseline] : best;
-};
-
-// A family without runs under the first protocol is drawn under another, and its caption says so.
-const startBoards = () => {
-  const wanted = { ...INDEX.start, version: null }; // versions of tasks are each family's own
-  const families = INDEX.families.map(({ name }) => nearest(name, wanted)).filter((pageBoard) => pageBoard !== null);
+// A family without runs under the protocol is drawn under another, and its caption says so.
+const familyBoards = (protocol) => {
+  const families = INDEX.families.map(({ name }) => startBoardOf(name, { protocol })).filter((pageBoard) => pageBoard !== null);
   const measured = families.filter(({ metric }) => metric === INDEX.start.metric);
-  const first = measured.filter(({ protocol }) => protocol === INDEX.start.protocol);
+  const first = measured.filter((pageBoard) => pageBoard.protocol === protocol);
   return measured.length ? [...first, ...measured.filter((other) => !first.includes(other))] : [firstBoard()];
 };
 
-const bestOfAll = (board) => {
-  const best = { ...board, rows: board.rows.slice(0, MAX_FIRST_ROWS) };
+// The first entries of the grid, among them the baseline.
+const drawnOnStart = (grid, boards) => {
+  const { rows, baseline } = boardOf(boards[0]);
+  const names = (grid ?? { rows }).rows.map(({ entry }) => entry).filter((entry) => weightsOf(entry) === "raw");
+  const first = names.slice(0, MAX_FIRST_DRAWN);
+  return names.includes(baseline) && !first.includes(baseline) ? [...first.slice(0, -1), baseline] : first;
+};
+
+const gridSection = (grid) => {
+  const rows = grid.rows.map((row, at) => ({ row, late: at >= MAX_FIRST_ROWS && !row.cells.some((cell) => cell?.best) }));
+  const lines = rows.map(({ row, late }) => element("tr", { hidden: late }, gridHead(row, grid), row.cells.map((cell, at) => gridCell(grid, row, cell, at))));
+  const hidden = lines.filter((line) => line.hidden);
+  const more = element("button", { type: "button", "aria-expanded": "false", click: () => {
+    const closed = more.getAttribute("aria-expanded") === "false";
+    more.setAttribute("aria-expanded", String(closed));
+    more.textContent = closed ? "The first entries" : `All ${plural(lines.length, "entry").replace(/ys$/, "ies")}`;
+    for (const line of hidden) line.hidden = !closed;
+  } }, `All ${lines.length} entries`);
   return section(
-    "Best over all families",
-    element(
-      "p",
-      {},
-      `OOD ${board.metric.label} as a share of chance, the interquartile mean (IQM) over families and seeds: 0 is perfect, 1 is as bad as chance.`,
+    "Who stays right beyond the training length",
+    element("p", { class: "scale" }, prose(`OOD ${grid.metric.label} in percent of the context-free baseline: `), swatch("0", 0), " exact ", swatch("50", 0.5), swatch("100", 1), " as bad as a guess without the input ", swatch("120", 1.2), " worse ", element("b", {}, "★"), " best"),
+    scrolling(
+      "Table: entries by families",
+      element(
+        "table",
+        { class: "grid" },
+        element("caption", { class: "unseen" }, `Entries by task families, protocol ${protocolOf(grid)}`),
+        element("thead", {}, gridGroups(grid), element("tr", {}, element("th", { scope: "col", class: "name" }, "entry"), grid.columns.map(columnHead))),
+        element("tbody", {}, lines),
+      ),
     ),
-    scrolling("Table: best over all families", overallTable(best).table),
-    element("p", {}, element("a", { href: linkToOverall(board) }, `All ${board.rows.length} entries, and their performance profiles`)),
+    element("div", { class: "tools" }, hidden.length ? more : null, facet("Protocol", INDEX.grids.map(protocolOf).map((name) => ({ text: name, href: link("grid", name), current: name === protocolOf(grid) })))),
   );
 };
 
-// How many verdicts of each kind a claim has, under each protocol.
-const claimsAtAGlance = () => {
-  const claims = claimsOf("all");
-  const protocols = protocolsOf(claims.flatMap(decidedOf));
-  const lines = claims.map((claim) => {
-    const cells = protocols.map((protocol) => {
-      const own = decidedOf(claim).filter((verdict) => verdict.protocol === protocol);
-      return element("td", { class: "claim" }, own.length ? countsOf(own) : MISSING);
-    });
-    return element("tr", {}, element("th", { scope: "row", class: "name sentence" }, claim.claim), cells);
-  });
-  const header = [["claim", "name"], ...protocols.map((protocol) => [protocol, "claim"])];
+const swatch = (text, value) => shaded(element("span", { class: "cell" }, text), value);
+
+// The nearer to a perfect answer, the stronger the colour; grey is worse than the baseline.
+const shaded = (node, value) => {
+  if (value === null) return node;
+  if (value > 1) node.classList.add("worse");
+  else node.style.setProperty("--left", `${(100 * (1 - Math.max(0, value))).toFixed(0)}%`);
+  return node;
+};
+
+const gridGroups = ({ columns }) => {
+  const families = columns.filter(({ kind }) => kind === "family").length;
+  if (families === columns.length) return null;
+  const group = (text, colspan) => element("th", { scope: "colgroup", colspan }, text);
+  return element("tr", { class: "above" }, element("td", {}), group("families of tasks", families), group("classes of tasks", columns.length - families));
+};
+
+const columnHead = ({ kind, name, tasks }) => {
+  if (kind === "class") {
+    const told = telling(() => [element("p", {}, `Mean over ${tasks.join(", ")}`)]);
+    return element("th", { scope: "col", class: "class" }, element("button", { type: "button", ...told }, element("span", {}, name)));
+  }
+  const family = INDEX.families.find((other) => other.name === name);
+  const told = telling(() => [element("strong", {}, family.tasks.join(", ")), element("p", {}, aboutFamily(family))]);
+  return element("th", { scope: "col" }, element("a", { href: link("task", name), ...told }, element("span", {}, ...breakable(name))));
+};
+
+const gridHead = ({ entry }, grid) =>
+  element(
+    "th",
+    { scope: "row", class: "name" },
+    element("a", { href: linkToEntry(entry, grid.metric.name, protocolOf(grid)), class: "entry" }, ...breakable(INDEX.entries[entry].short)),
+  );
+
+const gridCell = ({ metric, columns }, { entry }, cell, at) => {
+  if (cell === null) return element("td", { class: "cell missing" }, MISSING);
+  const { name, chance } = columns[at];
+  const lines = [["entry", entry], ["tasks", name], [`OOD ${metric.label}`, digits(cell.mean)]];
+  if (chance !== null) lines.push(["baseline", digits(chance)]);
+  const standing = cell.best ? "the best" : cell.may_be_best ? "not significantly worse than the best" : null;
+  if (standing) lines.push(["", standing]);
+  const tell = (event) => showTooltip(event.currentTarget, pairs(lines));
+  const star = cell.best ? [element("span", { "aria-hidden": "true" }, "★"), element("span", { class: "unseen" }, "best ")] : null;
+  const text = cell.share === null ? digits(cell.mean) : percent(cell.share);
+  const found = element("td", { class: cell.best ? "cell best" : "cell", pointerenter: tell, pointerleave: hideTooltip }, star, text);
+  return shaded(found, cell.share);
+};
+
+const tasksSection = () =>
+  section(
+    "The tasks",
+    element(
+      "dl",
+      { class: "tasks" },
+      INDEX.families.map((family) => element("div", {}, element("dt", {}, linkToTask(family.name)), element("dd", {}, aboutFamily(family)))),
+    ),
+  );
+
+const docsLink = (path, text) => (INDEX.docs === null ? null : element("a", { href: `${INDEX.docs.replace(/\/$/, "")}/${path}` }, text));
+
+const addSection = () => {
+  const guides = [docsLink("how-to/use-any-model.html", "Use any model"), docsLink("how-to/submit-and-verify.html", "Submit results")].filter(Boolean);
   return section(
-    "Which published claims hold",
-    element("p", {}, "Of each claim, the number of tests with each verdict: a test is of one task or family, and of one pair of entries."),
-    simpleTable("Verdicts by claim", header, lines),
-    element("p", {}, element("a", { href: "#/claims" }, "Every verdict, with its difference and interval")),
+    "Add your model",
+    element("p", {}, "Name a Python function that builds it; lgbench trains it as all others, and puts it on the board."),
+    commandLine(`lgbench run --task ${quoted(INDEX.start.name)} --arch ./my_model.py:build`),
+    commandLine(`lgbench leaderboard --task ${quoted(INDEX.start.name)}`),
+    guides.length ? element("p", {}, guides.flatMap((guide, at) => [at ? " · " : "", guide])) : null,
   );
 };
 
-const countsOf = (verdicts) =>
-  STATES.map((state) => [state, verdicts.filter((each) => each.state === state).length])
-    .filter(([, count]) => count)
-    .flatMap(([state, count]) => [flag(state, `${count} ${state}`), " "]);
-
-const picturesOfFamilies = (names) => {
-  const pictures = startBoards().flatMap((pageBoard) => {
+const picturesOfFamilies = (boards, names, protocol) => {
+  const pictures = boards.flatMap((pageBoard) => {
     const rows = boardOf(pageBoard).rows.filter(({ entry }) => names.includes(entry));
     if (!rows.length) return [];
-    const canvas = element("div", { class: "canvas" });
-    drawInTurn(canvas, pageBoard, rows);
-    const under = pageBoard.protocol === INDEX.start.protocol ? "" : `, protocol ${pageBoard.protocol}`;
+    const under = pageBoard.protocol === protocol ? "" : `, protocol ${pageBoard.protocol}`;
     const caption = element("figcaption", {}, element("a", { href: linkToBoard(pageBoard) }, titleOf(pageBoard) + under));
-    return [element("figure", { class: "curves" }, caption, canvas)];
+    return [element("figure", { class: "curves" }, caption, drawCurves(boardCurves(pageBoard, rows)))];
   });
-  return section("Each family", legend(boardOf(startBoards()[0]), names), element("div", { class: "pictures" }, pictures));
+  return section("How it falls with length", legend(names, chanceCurve(boardOf(boards[0])).length), element("div", { class: "pictures" }, pictures));
 };
+
+// Under the protocol of the page, or of a claim without runs there, under its first.
+const claimsAtAGlance = (protocol) =>
+  section(
+    "Which published claims hold",
+    element("p", {}, "Of each claim, the number of tests with each verdict: a test is of one task or family, and of one pair of entries."),
+    claimList((claim) => {
+      const own = protocolsOf(decidedOf(claim));
+      return own.includes(protocol) ? [protocol] : own.slice(0, 1);
+    }),
+  );
