@@ -630,7 +630,7 @@ def test_the_first_view_has_own_boards_before_families_of_other_protocols_and_cl
     made = site.pages(Results(runs), claims=claims, docs="../docs")
     watch = Watch(browser, site.write(made, tmp_path).as_uri())
     page = watch.open("#/")
-    assert page.locator("h2").all_text_contents()[-2:] == ["How it falls with length", "Which published claims hold"]
+    assert page.locator("h2").all_text_contents()[-2:] == ["As inputs get longer", "Which published claims hold"]
     assert page.locator(".pictures figcaption").all_text_contents() == ["alpha", "delta", "beta, protocol short/1"]
     assert page.get_by_role("link", name="Docs").get_attribute("href") == "../docs/index.html"
     assert page.get_by_role("link", name="Use any model").get_attribute("href") == "../docs/how-to/use-any-model.html"

@@ -43,33 +43,49 @@ const drawnOnStart = (grid, boards) => {
 };
 
 const gridSection = (grid) => {
-  const rows = grid.rows.map((row, at) => ({ row, late: at >= MAX_FIRST_ROWS && !row.cells.some((cell) => cell?.best) }));
-  const lines = rows.map(({ row, late }) => element("tr", { hidden: late }, gridHead(row, grid), row.cells.map((cell, at) => gridCell(grid, row, cell, at))));
-  const hidden = lines.filter((line) => line.hidden);
-  const more = element("button", { type: "button", "aria-expanded": "false", click: () => {
-    const closed = more.getAttribute("aria-expanded") === "false";
-    more.setAttribute("aria-expanded", String(closed));
-    more.textContent = closed ? "The first entries" : `All ${plural(lines.length, "entry").replace(/ys$/, "ies")}`;
-    for (const line of hidden) line.hidden = !closed;
-  } }, `All ${lines.length} entries`);
+  const lines = grid.rows.map((row, at) => {
+    const late = at >= MAX_FIRST_ROWS && !row.cells.some((cell) => cell?.best);
+    return element("tr", { hidden: late }, gridHead(row, grid), row.cells.map((cell, column) => gridCell(grid, row, cell, column)));
+  });
+  const table = element(
+    "table",
+    { class: "grid" },
+    element("caption", { class: "unseen" }, `Entries by task families, protocol ${protocolOf(grid)}`),
+    element("thead", {}, gridGroups(grid), element("tr", {}, element("th", { scope: "col", class: "name" }, "entry"), grid.columns.map(columnHead))),
+    element("tbody", {}, lines),
+  );
+  const protocols = INDEX.grids.map(protocolOf).map((name) => ({ text: name, href: link("grid", name), current: name === protocolOf(grid) }));
   return section(
     "Who stays right beyond the training length",
-    element("p", { class: "scale" }, prose(`OOD ${grid.metric.label} in percent of the context-free baseline: `), swatch("0", 0), " exact ", swatch("50", 0.5), swatch("100", 1), " as bad as a guess without the input ", swatch("120", 1.2), " worse ", element("b", {}, "★"), " best"),
-    scrolling(
-      "Table: entries by families",
-      element(
-        "table",
-        { class: "grid" },
-        element("caption", { class: "unseen" }, `Entries by task families, protocol ${protocolOf(grid)}`),
-        element("thead", {}, gridGroups(grid), element("tr", {}, element("th", { scope: "col", class: "name" }, "entry"), grid.columns.map(columnHead))),
-        element("tbody", {}, lines),
-      ),
-    ),
-    element("div", { class: "tools" }, hidden.length ? more : null, facet("Protocol", INDEX.grids.map(protocolOf).map((name) => ({ text: name, href: link("grid", name), current: name === protocolOf(grid) })))),
+    scaleOf(grid.metric),
+    scrolling("Table: entries by families", table),
+    element("div", { class: "tools" }, moreRows(lines), facet("Protocol", protocols)),
   );
 };
 
-const swatch = (text, value) => shaded(element("span", { class: "cell" }, text), value);
+const scaleOf = ({ label }) =>
+  element(
+    "p",
+    { class: "scale" },
+    prose(`Error on longer inputs, OOD ${label}, in percent of the context-free baseline: `),
+    [["0", 0, " exact "], ["50", 0.5, " "], ["100", 1, " as bad as ignoring the input "], ["120", 1.2, " worse "]].flatMap(
+      ([text, share, said]) => [shaded(element("span", { class: "cell" }, text), share), said],
+    ),
+    "★ best",
+  );
+
+// A button that shows the rows that are hidden at first, and hides them again.
+const moreRows = (lines) => {
+  const late = lines.filter((line) => line.hidden);
+  const all = `All ${lines.length} entries`;
+  const toggle = ({ currentTarget }) => {
+    for (const line of late) line.hidden = !line.hidden;
+    const shown = !late[0].hidden;
+    currentTarget.setAttribute("aria-expanded", String(shown));
+    currentTarget.textContent = shown ? "The first entries" : all;
+  };
+  return late.length ? element("button", { type: "button", "aria-expanded": "false", click: toggle }, all) : null;
+};
 
 // The nearer to a perfect answer, the stronger the colour; grey is worse than the baseline.
 const shaded = (node, value) => {
@@ -148,7 +164,7 @@ const picturesOfFamilies = (boards, names, protocol) => {
     const caption = element("figcaption", {}, element("a", { href: linkToBoard(pageBoard) }, titleOf(pageBoard) + under));
     return [element("figure", { class: "curves" }, caption, drawCurves(boardCurves(pageBoard, rows)))];
   });
-  return section("How it falls with length", legend(names, chanceCurve(boardOf(boards[0])).length), element("div", { class: "pictures" }, pictures));
+  return section("As inputs get longer", legend(names, chanceCurve(boardOf(boards[0])).length), element("div", { class: "pictures" }, pictures));
 };
 
 // Under the protocol of the page, or of a claim without runs there, under its first.
