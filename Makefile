@@ -51,7 +51,7 @@ directory: .venv/ready
 # The documentation site in site/, and the published boards as one page of it. Needs no network once .venv is there.
 docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/mkdocs build --strict
-	$(BIN)/lgbench site --results leaderboards/runs --out site/results
+	$(BIN)/lgbench site --results leaderboards/runs --docs .. --out site/results
 	$(BIN)/python docs/_generate/check_site.py site
 
 # The tests with the lowest versions that pyproject.toml allows, in an environment of their own. On Linux this downloads a CUDA

@@ -59,7 +59,7 @@ def opened(page: Path, rounds: int) -> list[float]:
             started = time.perf_counter()
             tab.goto(page.as_uri(), wait_until="commit")
             tab.wait_for_selector("table tbody tr")
-            tab.wait_for_selector("svg .mark-line path")
+            tab.wait_for_selector("svg .series path")
             found.append(time.perf_counter() - started)
             context.close()
         browser.close()
@@ -81,9 +81,9 @@ def main() -> None:
         sizes = [sum(path.stat().st_size for path in folder.iterdir()) / 2**20 for folder in (files, submissions)]
         print(f"{chosen.runs} runs: {sizes[0]:.1f} MB of run files, {sizes[1]:.1f} MB of submission files")
         print(f"made in {made(submissions, out):.1f} s")
-        page = out / "index.html"
-        times = opened(page, chosen.rounds)
-        print(f"{page.stat().st_size / 2**20:.1f} MB, opened in {statistics.median(times):.2f} s (median of {len(times)})")
+        times = opened(out / "index.html", chosen.rounds)
+        size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+        print(f"{size / 2**20:.1f} MB, opened in {statistics.median(times):.2f} s (median of {len(times)})")
 
 
 if __name__ == "__main__":

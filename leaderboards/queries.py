@@ -158,6 +158,13 @@ class Queries:
         level = self._board(name).chance_level(kind)
         return f"{level:.3f}"
 
+    def worse_than_baseline(self, entry: str, name: str) -> str:
+        """Mean beyond the training range. Raises Stale unless ignoring the context is better."""
+        mean = self.ood(entry, name)
+        if float(mean) <= float(self.baseline(name)):
+            raise Stale(f"{entry} is no longer worse than the context-free baseline on {name}: {mean}; mend the sentence")
+        return mean
+
     def count(self, name: str) -> str:
         """Number of entries with raw weights on a board."""
         return str(sum("@" not in row.entry for row in self._board(name).rows))

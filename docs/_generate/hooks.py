@@ -7,7 +7,8 @@ A page asks for generated text with a comment on a line of its own, so that it r
 - `<!-- output: lgbench show dyck-2-3 -->` is what a command prints.
 - `<!-- table: lgbench leaderboard --format markdown | GLOB,GLOB -->` is a table that a command prints, over published runs.
 - `<!-- picture: dyck: what it shows -->` is a figure of `PICTURES`, with its alternative text.
-- `<!-- include: lgbench/reports/rules.md -->` is a file of the repository, without its title.
+- `<!-- include: lgbench/reports/rules.md -->` is a file of the repository, without its title; with `# SECTION` behind the name, one
+  section of it.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ def generated(kind: str, argument: str, page: Page) -> str:
         name, _, meaning = argument.partition(": ")
         return f"![{meaning}]({get_relative_url(f'assets/{name}.svg', page.file.src_uri)})"
     if kind == "include":
-        return (ROOT / argument).read_text(encoding="utf-8").partition("\n")[2]
+        name, _, section = argument.partition(" # ")
+        text = (ROOT / name).read_text(encoding="utf-8")
+        return text.partition(f"\n## {section}\n" if section else "\n")[2].partition("\n## " if section else "\0")[0]
     if kind in reference.SECTIONS:
         return reference.SECTIONS[kind](*([argument] if argument else []))
     known = ", ".join(["output", "table", "picture", "include", *reference.SECTIONS])
