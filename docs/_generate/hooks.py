@@ -7,8 +7,8 @@ A page asks for generated text with a comment on a line of its own, so that it r
 - `<!-- output: lgbench show dyck-2-3 -->` is what a command prints.
 - `<!-- table: lgbench leaderboard --format markdown | GLOB,GLOB -->` is a table that a command prints, over published runs.
 - `<!-- picture: dyck: what it shows -->` is a figure of `PICTURES`, with its alternative text.
-- `<!-- include: lgbench/reports/rules.md -->` is a file of the repository, without its title; with `# SECTION` behind the name, one
-  section of it.
+- `<!-- include: lgbench/reports/rules.md -->` is a file of the repository, without its title; with `# SECTION` behind the
+  name, one section of it.
 """
 
 from __future__ import annotations
