@@ -271,7 +271,9 @@ def site(
     plugins: Sequence[Path],
     results: Path,
 ) -> None:
-    """Write all boards as pages for offline use, beginning with a grid of entries by task families.
+    """Write all boards as pages for offline use.
+
+    The first page has a grid of entries by task families.
 
     Each task has its rule, sample contexts, published facts and board; each claim its verdicts; each entry its seeds, training
     curves, settings and origins of runs. Claims with a verdict from the runs are included, the others are counted.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import toys
-from helpers.toy_registries import Marked, Weighted, but, experiment_of
+from helpers.toy_registries import Marked, Weighted, but
 
 from lgbench.experiment.contexts import (
     answered_lengths,
@@ -17,7 +17,6 @@ from lgbench.experiment.contexts import (
     string_positions,
 )
 from lgbench.experiment.record import Evaluation, Training
-from lgbench.results.rows import is_in_distribution
 
 
 def settings(low: int, high: int, longest: int) -> tuple[Training, Evaluation]:
@@ -144,8 +143,3 @@ def test_a_task_of_which_no_answer_counts_where_boards_look_is_named_with_what_w
 )
 def test_one_answer_that_counts_is_enough(task):
     assert no_answer_counts(task, *settings(1, 5, 32)) is None
-
-
-def test_a_length_is_in_distribution_if_models_are_trained_on_it():
-    experiment = experiment_of(toys.Largest(), *settings(2, 5, 16))
-    assert [length for length in range(9) if is_in_distribution(experiment, length)] == [2, 3, 4, 5]
