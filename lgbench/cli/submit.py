@@ -30,12 +30,7 @@ if TYPE_CHECKING:
     required=True,
     help="Folder of the leaderboards. The submission file is made in its folder runs/.",
 )
-@click.option(
-    "--weights",
-    is_flag=True,
-    help="File kept weights too, those of each run in a file beside the submission file, for `lgbench verify --evaluate-only`.",
-)
-def submit(runs: Sequence[Path], folder: Path, weights: bool) -> None:
+def submit(runs: Sequence[Path], folder: Path) -> None:
     """File runs among the published runs.
 
     RUNS are run files or submission files, or folders of them. lgbench checks all runs first: each must be a whole run under a
@@ -48,13 +43,11 @@ def submit(runs: Sequence[Path], folder: Path, weights: bool) -> None:
         registry = installed()
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing was filed") from None
-    done = submission.submit(runs, folder, registry, weights)
-    before, kept, filed = (counted(number, "run") for number in (done.before, done.weights, done.filed))
+    done = submission.submit(runs, folder, registry)
     if done.before:
-        echo(f"{before} filed before, with the same content")
-    if weights:
-        echo(f"weights of {kept} are filed" if done.weights else "no run has kept weights; make runs with --keep-weights")
+        echo(f"{counted(done.before, 'run')} filed before, with the same content")
     if done.file:
+        filed = counted(done.filed, "run")
         echo(f"{filed} filed in {done.file}; next: run `make boards`, read the changes, open a pull request")
 
 

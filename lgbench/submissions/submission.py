@@ -20,7 +20,7 @@ from lgbench.experiment.settings import MAX_SEEDS
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
 from lgbench.lock import Lock
-from lgbench.results import run_files, submission_files, weights_files
+from lgbench.results import run_files, submission_files
 from lgbench.results.entries import Use, suffixes
 from lgbench.results.stored_runs import RunMetadata, StoredRun, stored_in
 from lgbench.submissions.inspection import gather, inspected
@@ -161,15 +161,12 @@ class Submission:
     """Number of runs in the submission file."""
     before: int
     """Number of runs filed earlier with the same content."""
-    weights: int = 0
-    """Number of runs with requested weights beside the submission file."""
 
 
-def submit(given: Iterable[Path], folder: Path, registry: Registry, weights: bool = False) -> Submission:
+def submit(given: Iterable[Path], folder: Path, registry: Registry) -> Submission:
     """File the runs of files and folders in one submission file in `folder`/runs: all runs, or none.
 
-    With `weights`, kept weights are filed first, a file for each run, including runs filed earlier. A run filed earlier with
-    the same content is not filed again.
+    A run filed earlier with the same content is not filed again.
 
     Raises Refused with every reason, after filing nothing; UsageError for a missing folder.
     """
@@ -177,19 +174,17 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry, weights: boo
         raise UsageError(f"no folder {str(folder)!r} to file runs in; name that of the leaderboards, as in --out leaderboards/")
     try:
         with Lock.waited_for(folder / ".submit.lock"):  # two submissions at once might file a run twice
-            return _submitted(given, folder / RUNS, registry, weights)
+            return _submitted(given, folder / RUNS, registry)
     except OSError as error:
         raise RunFileError(f"nothing was filed: cannot write to {str(folder)!r}: {error.strerror}") from error
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing was filed, or all runs were; submit the same again") from None
 
 
-def _submitted(given: Iterable[Path], folder: Path, registry: Registry, weights: bool) -> Submission:
+def _submitted(given: Iterable[Path], folder: Path, registry: Registry) -> Submission:
     paths, wrong = gather(given)
     runs = list(inspected(dict.fromkeys(paths), registry, wrong, whole=True))
-    keeping = [run for run in runs if weights and run.metadata.kept_weights]
     wrong += [f"{run.where}: {sentence}" for run in runs for sentence in unpublishable(run.metadata)]
-    wrong += [f"{run.where}: {sentence}" for run in keeping for sentence in _wrong_weights(run.stored)]
     filed, unreadable = stored_in(run_files.find(folder))
     there = {run.run_id: run.content for run in filed}
     new = [run for run in runs if run.run_id not in there or run.content != there[run.run_id]]
@@ -209,23 +204,10 @@ def _submitted(given: Iterable[Path], folder: Path, registry: Registry, weights:
         file = folder / name
         if file.exists():
             raise RunFileError(f"nothing was filed: another file is at {file} already; move it away")
-    folder.mkdir(exist_ok=True)
-    for run in keeping:  # weights first: a killed submission leaves no filed run without its weights
-        assert run.metadata.kept_weights
-        name = weights_files.name_for(run.stored.record, run.metadata.kept_weights)
-        weights_files.write(folder / name, run.stored.weights())
-    if file:
+        folder.mkdir(exist_ok=True)
         with created(file) as partial:
             partial.write_bytes(content)
-    return Submission(file, len(new), len(runs) - len(new), len(keeping))
-
-
-def _wrong_weights(run: StoredRun) -> Iterator[str]:
-    """A sentence for missing or damaged weights."""
-    try:
-        run.weights()
-    except RunFileError as error:
-        yield str(error)
+    return Submission(file, len(new), len(runs) - len(new))
 
 
 def unpublishable(metadata: RunMetadata) -> Iterator[str]:

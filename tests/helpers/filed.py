@@ -1,23 +1,22 @@
-"""The check of the published runs: what `submit` would refuse today, run files, and weights of no filed run."""
+"""The check of the published runs: what `submit` would refuse today, and run files."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lgbench.errors import RunFileError
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.registry import Registry
-from lgbench.results import run_files, weights_files
+from lgbench.results import run_files
 from lgbench.results.stored_runs import StoredRun, stored_in
 from lgbench.submissions.inspection import inspected
 from lgbench.submissions.submission import RUNS, duplicates, incomplete, unpublishable
 
 
 def check_filed(folder: Path, registry: Registry) -> list[str]:
-    """A sentence for each fault in `folder`/runs: runs that `submit` would refuse today, run files, and wrong weights files.
+    """A sentence for each fault in `folder`/runs: runs that `submit` would refuse today, and run files.
 
     Runs under an earlier version of a published protocol cannot be planned by the installed lgbench. They were inspected at
     their submission. Checked are only metadata and duplicates.
@@ -29,8 +28,7 @@ def check_filed(folder: Path, registry: Registry) -> list[str]:
             today[run.path].append(run.run_id)
             wrong += [f"{run.where}: {sentence}" for sentence in unpublishable(run.metadata)]
     found = [run.stored for run in inspected(today, registry, wrong, whole=True)]
-    wrong += [*_run_files(every), *_other_weights(sorted((folder / RUNS).glob(f"*{weights_files.SUFFIX}")), every)]
-    return [*wrong, *duplicates(every, []), *incomplete(found, registry.tasks, found)]
+    return [*wrong, *_run_files(every), *duplicates(every, []), *incomplete(found, registry.tasks, found)]
 
 
 def _is_earlier(used: ProtocolUse) -> bool:
@@ -43,16 +41,3 @@ def _run_files(runs: Sequence[StoredRun]) -> Iterator[str]:
     """A sentence for each run file among the submission files."""
     for path in sorted({run.path for run in runs if run.content is None}):
         yield f"{path} is a run file, and filed runs are in submission files; file it with `lgbench submit`"
-
-
-def _other_weights(paths: Iterable[Path], runs: Iterable[StoredRun]) -> Iterator[str]:
-    """A sentence for each weights file with damage or without a filed run."""
-    kept = {weights_files.name_for(run.record, own): own for run in runs if (own := run.metadata.kept_weights)}
-    for path in paths:
-        if path.name not in kept:
-            yield f"{path} has weights of no filed run, as after a submission that was killed; submit that again, or remove it"
-            continue
-        try:
-            weights_files.read(path, kept[path.name])
-        except RunFileError as error:
-            yield str(error)

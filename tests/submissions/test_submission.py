@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from helpers import published
 from helpers.filed import check_filed
 from helpers.folders import TESTS
-from helpers.kept_runs import weights_of
 from helpers.packing import packed, repacked, together
 from helpers.published import forged, put_right
 
@@ -145,7 +144,7 @@ def test_nothing_stays_when_writing_fails_midway(made, board, installed, monkeyp
     monkeypatch.setattr(Path, "write_bytes", failing)
     with pytest.raises(RunFileError, match="nothing was filed: cannot write to .*No space left"):
         submit(made, board, installed)
-    assert kinds(board) == {}
+    assert not list(board.rglob("*.parquet"))
 
 
 def test_the_folder_of_the_leaderboards_must_be_there(made, tmp_path, installed):
@@ -321,9 +320,9 @@ main(prog_name="lgbench")
 
 
 @pytest.mark.slow
-def test_wherever_a_submission_is_killed_it_has_filed_all_runs_or_none(kept, board, warm, installed):
+def test_wherever_a_submission_is_killed_it_has_filed_all_runs_or_none(tmp_path, board, warm, installed):
     """At every third change of the disk. The same command then files all runs."""
-    alone = sorted(kept.glob("*.parquet"))
+    alone = published.make(tmp_path / "alone", tasks=["alone"])
     name, content = packed(alone)
     point, end = 0, -9
     while end == -9:
@@ -339,65 +338,3 @@ def test_wherever_a_submission_is_killed_it_has_filed_all_runs_or_none(kept, boa
         shutil.rmtree(board / "runs")
         point += 3
     assert point > 6
-
-
-# Weights.
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory) -> Path:
-    """Five seeds of one task with their weights. Tests must not write into it."""
-    folder = tmp_path_factory.mktemp("kept")
-    published.make(folder, tasks=["alone"], keep_weights=True)
-    return folder
-
-
-def kinds(board: Path) -> dict[str, int]:
-    """How many files of each kind are filed."""
-    names = [path.suffix for path in board.rglob("*") if path.is_file()]
-    return {suffix: names.count(suffix) for suffix in sorted(set(names))}
-
-
-def test_weights_are_filed_beside_the_submission_file_and_tested_again_there(kept, board, installed):
-    done = lgbench("submit", kept, "--out", board, "--weights", registry=installed)
-    assert done.exit_code == 0 and "weights of 5 runs are filed" in done.stdout and "5 runs filed in" in done.stdout
-    assert kinds(board) == {".parquet": 1, ".safetensors": 5} and check_filed(board, installed) == []
-    for path in kept.glob("*.safetensors"):
-        assert (board / "runs" / path.name).read_bytes() == path.read_bytes()
-    done = lgbench("verify", board / "runs", "--evaluate-only", registry=installed)
-    assert done.exit_code == 0 and "5 of 5 runs verified" in done.stdout
-
-
-def test_a_submission_carries_no_weights_unless_asked_to_and_they_may_be_added_later(kept, board, installed):
-    lgbench("submit", kept, "--out", board, registry=installed)
-    assert kinds(board) == {".parquet": 1}
-    missing = lgbench("verify", board / "runs", "--evaluate-only", registry=installed)
-    assert "the weights of this run are missing" in missing.stdout
-    done = lgbench("submit", kept, "--out", board, "--weights", registry=installed)
-    assert done.exit_code == 0 and "5 runs filed before" in done.stdout and "weights of 5 runs are filed" in done.stdout
-    assert kinds(board) == {".parquet": 1, ".safetensors": 5} and check_filed(board, installed) == []
-
-
-@pytest.mark.parametrize("damage", ["missing", "flipped"])
-def test_weights_that_are_not_those_of_the_run_are_refused_and_nothing_is_filed(kept, board, installed, tmp_path, damage):
-    own = Path(shutil.copytree(kept, tmp_path / "own"))
-    weights = weights_of(next(own.glob("*.seed-2.*.parquet")))
-    content = weights.read_bytes()
-    weights.unlink()
-    if damage == "flipped":
-        weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(Refused) as refused:
-        submit([own], board, installed, weights=True)
-    (sentence,) = refused.value.sentences
-    assert str(weights) in sentence and ("missing" if damage == "missing" else "damaged") in sentence
-    assert kinds(board) == {}
-
-
-def test_weights_of_no_filed_run_and_damaged_ones_are_named(kept, board, installed):
-    submit([kept], board, installed, weights=True)
-    (one, two, *_) = sorted((board / "runs").glob("*.safetensors"))
-    one.write_bytes(b"x")
-    two.rename(two.with_name("other.safetensors"))
-    found = check_filed(board, installed)
-    assert len(found) == 2 and any(f"{one} are damaged" in sentence for sentence in found)
-    assert any("other.safetensors has weights of no filed run" in sentence for sentence in found)
