@@ -15,13 +15,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 from leaderboard import runs, simulate
 from playwright.sync_api import sync_playwright
 
 from lgbench.results import run_files
-from lgbench.results.submission_files import SubmittedRun, written
+from lgbench.results.submission_files import written
 
 EACH = 100
 """Runs of a submission."""
@@ -31,12 +30,8 @@ def submitted(folder: Path, to: Path, count: int) -> None:
     """Put run files into submission files."""
     every = list(runs(count))
     for part in (every[first : first + EACH] for first in range(0, count, EACH)):
-        own = []
-        for family, task, entry, seed, run_id in part:
-            path = folder / f"{task}.{entry}.seed-{seed}.{run_id}.parquet"
-            record = SimpleNamespace(family=family, task=task, entry=entry, seed=seed, run_id=run_id)
-            own.append(SubmittedRun(record, run_files.metadata(path), run_files.read(path)))
-        name, content = written(own)
+        paths = [folder / f"{task}.{entry}.seed-{seed}.{run_id}.parquet" for _, task, entry, seed, run_id in part]
+        name, content = written((run_files.metadata(path), run_files.read(path)) for path in paths)
         (to / name).write_bytes(content)
 
 

@@ -29,7 +29,7 @@ from lgbench.experiment.tuning import Tuning, TuningRun, tenths
 from lgbench.extensions.registry import Registry
 from lgbench.functions import command_of
 from lgbench.results import run_files
-from lgbench.results.rows import same_in_all_rows
+from lgbench.results.rows import labels_of
 from lgbench.results.run_schema import SCHEMA
 from lgbench.results.stored_runs import StoredRun, stored, with_rows
 
@@ -99,7 +99,7 @@ def opened(record: ExperimentRecord) -> ExperimentRecord:
 def write_tuning_run(experiment: Experiment, run: TuningRun, folder: Path) -> None:
     """Write the file of a tuning run from its outcome. A curve of ten points replaces the training curve."""
     record = experiment.record
-    same = same_in_all_rows(record) | {"diverged_step": run.diverged_step, "weights": "raw", "metric": "train_loss", "n": 1}
+    same = labels_of(record, "raw") | {"diverged_step": run.diverged_step, "weights": "raw", "metric": "train_loss", "n": 1}
     points = zip(tenths(record.train.steps), run.losses, strict=True)
     rows = [same | {"step": step, "value": math.nan if loss is None else loss} for step, loss in points]
     how = {"population": run.population, "compiled": run.compiled}
@@ -110,8 +110,9 @@ def write_tuning_run(experiment: Experiment, run: TuningRun, folder: Path) -> No
 def write_runs(records: Mapping[str, ExperimentRecord], paths: Collection[Path], results: Path) -> None:
     """Write run files with the rows of published runs, and other records, given by published run id."""
     for path in sorted(paths):
-        for published, rows in with_rows(path, records.keys()):
-            record = records[published.run_id]
+        for published, rows in with_rows(path):
+            if (record := records.get(published.run_id)) is None:
+                continue
             of_rate = pc.equal(rows["metric"], LEARNING_RATE)
             columns = {
                 "run_id": pa.repeat(record.run_id, len(rows)),

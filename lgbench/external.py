@@ -36,10 +36,9 @@ from lgbench.measurement.evaluate import chance, evaluate
 from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files
 from lgbench.results.metrics import descriptions
-from lgbench.results.rows import Measured, rows_of
+from lgbench.results.rows import rows_of
 from lgbench.results.stored_runs import ExternalModel
 from lgbench.results.submission_files import digest
-from lgbench.training.models import NO_CURVE
 
 Model = nn.Module | Callable[[Tensor], Any]
 MAX_NAME = 200
@@ -278,7 +277,7 @@ def evaluate_model(
     for reason in reasons(scores, diverged=False):
         warnings.warn(f"{whole.record.title}: {reason}, so boards do not rank it", stacklevel=2)
     level = chance(whole.task, whole.measurements, whole.train, whole.evaluate)
-    rows = rows_of(whole, Measured(scores, {}, level, NO_CURVE, 0, None))
+    rows = rows_of(whole, {whole.train.steps: [*scores, *level]})
     if folder is not None:
         footer = _footer(whole, described(model), registry.loaded(), on, time.perf_counter() - started)
         _file(folder, whole, rows, footer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,12 +26,11 @@ from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.probing import probe as read_probes
 from lgbench.results import run_files
-from lgbench.results.rows import Measured, rows_of
-from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, flat, stored
-from lgbench.training.models import NO_CURVE, Models, answered, restored
+from lgbench.results.rows import rows_of
+from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, flat, stored, stored_in, with_rows
+from lgbench.training.models import Models, answered, restored
 
 RUN_ID = re.compile(r"[0-9a-f]{16}")
-_RUN_FILE = re.compile(rf".*\.seed-\d+\.{RUN_ID.pattern}\.parquet", re.DOTALL)
 
 
 class LoadedModel(nn.Module):
@@ -61,16 +59,6 @@ class LoadedModel(nn.Module):
             return answered(self.model, inputs, self.record.precision)
 
 
-@dataclass(frozen=True)
-class Restored:
-    """Experiment of a run, and its model with all variants of the weights, in the form of a trained population."""
-
-    run: StoredRun
-    experiment: Experiment
-    models: Models
-    """A population of one."""
-
-
 def find(run: str | Path, results: str | Path) -> StoredRun:
     """Run in a file, the only run in a folder, or the run with an id in the folder `results`.
 
@@ -78,10 +66,7 @@ def find(run: str | Path, results: str | Path) -> StoredRun:
     """
     named, path = str(run), Path(run)
     if RUN_ID.fullmatch(named) and not path.exists():
-        for found in _in_folder(Path(results), named):
-            if found.run_id == named:
-                return found
-        raise UsageError(f"no run {named} in {results}; name the run's file, or the folder that has it")
+        return _by_id(named, Path(results))
     if not path.exists():
         raise UsageError(f"no run file {named!r}: name one that `lgbench run --keep-weights` wrote, or a run's id of 16 digits")
     every = [each for file in (run_files.find(path) if path.is_dir() else [path]) for each in stored(file)]
@@ -94,17 +79,18 @@ def find(run: str | Path, results: str | Path) -> StoredRun:
     return every[0]
 
 
-def _in_folder(folder: Path, run_id: str) -> Iterator[StoredRun]:
-    """Candidates for a run id in a folder: by the name of a run file, or else the runs of all files with other names."""
+def _by_id(run_id: str, folder: Path) -> StoredRun:
     if not folder.is_dir():
         raise UsageError(f"there is no folder {str(folder)!r} in which the run {run_id} could be; name the folder that has it")
-    paths = [*run_files.find(folder)]
+    paths = list(run_files.find(folder))
     named = [path for path in paths if path.name.endswith(f".{run_id}.parquet")]
-    for path in named:
-        yield from stored(path)
-    for path in [] if named else [path for path in paths if not _RUN_FILE.fullmatch(path.name)]:
-        with suppress(RunFileError):  # a damaged file of other runs
-            yield from stored(path)
+    found, damaged = stored_in(named or paths)  # a file may have another name, and a submission file has many runs
+    if named and damaged:
+        raise RunFileError(damaged[0])
+    for each in found:
+        if each.run_id == run_id:
+            return each
+    raise UsageError(f"no run {run_id} in {folder}; name the run's file, or the folder that has it")
 
 
 def rebuilt(run: StoredRun, planner: Replanner, made_with: Mapping[str, str], probes: Sequence[str] = ()) -> Experiment:
@@ -158,8 +144,8 @@ def _other_protocol(metadata: RunMetadata) -> str | None:
     return f"its protocol {label} is {used.name}/{today} in this lgbench; run it again, or use its lgbench{commit}"
 
 
-def restore(run: StoredRun, registry: Registry, device: torch.device, probes: Sequence[str] = ()) -> Restored:
-    """Model of a run with kept weights. Raises RunFileError with the reason if the model cannot be rebuilt here.
+def restore(run: StoredRun, registry: Registry, device: torch.device, probes: Sequence[str] = ()) -> tuple[Experiment, Models]:
+    """Experiment of a run, and its model from kept weights. Raises RunFileError if the model cannot be rebuilt here.
 
     `probes` are names of additional measurements of the experiment, without effect on the model.
     """
@@ -169,11 +155,11 @@ def restore(run: StoredRun, registry: Registry, device: torch.device, probes: Se
         experiment = rebuilt(run, Replanner(registry), decides, probes)
     except Refused as error:
         raise Refused([f"{run.where} cannot be loaded here: {sentence}" for sentence in error.sentences]) from error
-    return Restored(run, experiment, models_of(run, experiment, content, device))
+    return experiment, models_of(run, experiment, content, device)
 
 
 def models_of(run: StoredRun, experiment: Experiment, content: bytes, device: torch.device) -> Models:
-    """Model of a run with all variants of its weights. Raises RunFileError for weights of another model."""
+    """Population of one model, with all variants of its weights. Raises RunFileError for weights of another model."""
     try:
         return restored(content, experiment.build(), run.variants, experiment.record.precision, device)
     except RunFileError as error:
@@ -199,15 +185,16 @@ def load(
     found = find(run, results)
     found.require_variant(weights)
     registry = Registry.load(files=[Path(path) for path in plugins], only=found.metadata.took_part)
-    return loaded(restore(found, registry, choose_device(device)), weights)
+    return loaded(found, registry, choose_device(device), weights)
 
 
-def loaded(whole: Restored, weights: str) -> LoadedModel:
-    """Model with one variant of its weights, in the module of `whole`."""
-    model, experiment = whole.models.skeleton, whole.experiment
+def loaded(run: StoredRun, registry: Registry, device: torch.device, weights: str) -> LoadedModel:
+    """Model of a run with one variant of its weights. Raises RunFileError as :func:`restore`."""
+    experiment, models = restore(run, registry, device)
+    model = models.skeleton
     own = dict(model.named_parameters()) | dict(model.named_buffers())
     with torch.no_grad():
-        for name, tensor in (whole.models.weights[weights] | whole.models.buffers).items():
+        for name, tensor in (models.weights[weights] | models.buffers).items():
             own[name].copy_(tensor[0])
     return LoadedModel(model, experiment.task, experiment.record, weights, experiment.parts_to_build().test_positions)
 
@@ -305,24 +292,17 @@ def probe_run(
     chosen = chosen_probes(names, known)
     if not chosen:
         raise UsageError(f"--probe {NONE} reads nothing: name probes, or leave it out for all")
-    whole = restore(run, registry, device, sorted(chosen))
-    experiment = whole.experiment
+    experiment, models = restore(run, registry, device, sorted(chosen))
     missing = undefined(chosen, known, [experiment.task])
     if not experiment.probes:
         raise UsageError("; ".join(missing))
     for sentence in missing if names != [ALL] else []:
         say(sentence)
     with threads(1), full_float32():
-        found = read_probes(experiment, lambda skeleton: whole.models.on(skeleton).models(0), device)
+        found = read_probes(experiment, lambda skeleton: models.on(skeleton).models(0), device)
     for sentence in found.sentences:
         say(sentence)
-    rows = rows_of(experiment, Measured(found.scores, {}, (), NO_CURVE, 0, _diverged(run)))
+    (filed,) = (rows for each, rows in with_rows(run.path) if each.run_id == run.run_id)
+    diverged = filed["diverged_step"][0].as_py()
+    rows = rows_of(experiment, {experiment.train.steps: found.scores}, diverged_step=diverged)
     return rows.filter(pc.is_in(rows["metric"], value_set=pa.array(experiment.probes, pa.string())))
-
-
-def _diverged(run: StoredRun) -> int | None:
-    """Step of divergence, from the rows of the run; None without divergence."""
-    rows = run_files.read(run.path)
-    steps = rows.filter(pc.equal(rows["run_id"], run.run_id))["diverged_step"]
-    step: int | None = steps[0].as_py() if len(steps) else None
-    return step

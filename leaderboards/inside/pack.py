@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files, submission_files
-from lgbench.results.submission_files import SubmittedRun
+from lgbench.results.stored_runs import stored_in
 from lgbench.submissions.inspection import inspected
 
 RUNS = Path(__file__).parent / "runs"
@@ -17,13 +17,13 @@ RUNS = Path(__file__).parent / "runs"
 
 def main(results: Path, folder: Path = RUNS) -> None:
     there = {run for path in run_files.find(folder) for run in run_files.metadata_of_runs(path)}
-    wrong: list[str] = []
-    runs = list(inspected(dict.fromkeys(run_files.find(results)), Registry.load(), wrong, whole=True))
+    stored, wrong = stored_in(run_files.find(results))
+    runs = list(inspected(stored, Registry.load(), wrong, whole=True))
     if wrong:
         raise SystemExit("\n".join(wrong))
-    new = [SubmittedRun(run.stored.record, run.stored.about, run.rows) for run in runs if run.run_id not in there]
+    new = [run for run in runs if run.run_id not in there]
     if new:
-        name, content = submission_files.written(new)
+        name, content = submission_files.written((run.packed.footer, run.rows) for run in new)
         (folder / name).write_bytes(content)
     print(f"{len(new)} runs written to {folder}, {len(runs) - len(new)} there before")
 

@@ -79,7 +79,7 @@ def predict(query: ModelQuery, contexts: Sequence[str], as_json: bool) -> None:
 
     own = query.found()
     registry = installed(query.plugins, only=own.metadata.took_part)
-    model = kept.loaded(kept.restore(own, registry, query.where()), query.weights)
+    model = kept.loaded(own, registry, query.where(), query.weights)
     found = [kept.predicted(model, text) for text in contexts]
     if as_json:
         rows = [asdict(each) | {"p": [p if isfinite(p) else None for p in each.p], "tvd": each.tvd} for each in found]

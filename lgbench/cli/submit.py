@@ -111,9 +111,9 @@ def verify(runs: Sequence[Path], asked: RerunRequest) -> None:
         raise UsageError("--tuning makes tuning runs again, and --evaluate-only trains nothing: leave one of them out")
     if asked.tolerance is not None and not isfinite(asked.tolerance):  # NaN would agree with everything
         raise UsageError(f"--tolerance {asked.tolerance} is no finite number; 0.3 allows for rounding on another machine")
-    from lgbench.submissions.verdict import chosen
+    from lgbench.submissions.verdict import Tolerance
 
-    allowed, strict = chosen(asked.tolerance), chosen(None)
+    allowed = Tolerance() if asked.tolerance is None else Tolerance(asked.tolerance)
     outcomes: list[RerunVerdict | Failure] = []
     wrong: list[str] = []
     try:
@@ -126,7 +126,7 @@ def verify(runs: Sequence[Path], asked: RerunRequest) -> None:
     if wrong or agreed < len(outcomes):
         refused = "; see above for what was refused" if wrong else ""
         raise Unverified(f"{agreed} of {len(outcomes)} runs verified{refused}")
-    wide = f", {allowed} instead of {strict}" if allowed.single > strict.single else ""
+    wide = f", {allowed} instead of {Tolerance()}" if allowed.is_wide else ""
     echo(f"{agreed} of {len(outcomes)} runs verified{wide}")
 
 
@@ -136,23 +136,18 @@ def _outcomes(
     """Outcomes of repeated runs, one by one. Sentences about refused files are printed and added to `wrong`."""
     from lgbench.execution.device import choose_device
     from lgbench.execution.progress import ConsoleProgress
-    from lgbench.results.stored_runs import stored_in
     from lgbench.submissions import inspection, verification
 
     where = choose_device(asked.device)
-    paths, strays = inspection.gather(runs)
-    found, unreadable = stored_in(paths)
+    found, unreadable = inspection.found_in(runs)
     named = [run for run in found if run.is_named(asked.patterns)]
     if found and not named:
         raise UsageError(_none_named(asked.patterns, found))
     drawn = verification.drawn(named, asked.sample)
     _echo_runs(drawn, len(named), "testing the weights again of" if asked.evaluate_only else "running again")
-    by_path: dict[Path, list[str]] = {}
-    for run in drawn:
-        by_path.setdefault(run.path, []).append(run.run_id)
-    wrong += [*strays, *unreadable]
+    wrong += unreadable
     registry = installed(asked.plugins, only={name for run in drawn for name in run.metadata.took_part})
-    inspected = list(inspection.inspected(by_path, registry, wrong))
+    inspected = list(inspection.inspected(drawn, registry, wrong))
     for sentence in wrong:
         echo(f"refused: {sentence}")
     shown = ConsoleProgress(console(stderr=True))

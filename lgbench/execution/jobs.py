@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,11 +86,11 @@ def _made_together(
     return [path_of(experiment, folder).name for experiment in experiments]
 
 
-def _contents(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
+def _contents(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
     """Contents of run files by name, with the kept weights found in the same folder."""
     files = {name: (folder / name).read_bytes() for name in names}
-    kept = [name for run in files if (name := weights_files.name_beside(folder / run)) and (folder / name).exists()]
-    return files | {name: (folder / name).read_bytes() for name in kept}
+    kept = [path for name in names if (path := weights_files.beside(folder / name)) and path.exists()]
+    return files | {path.name: path.read_bytes() for path in kept}
 
 
 def made_in(setup: Setup, checkpoints: Path, population: PlannedPopulation, display: ProgressDisplay) -> dict[str, bytes]:
@@ -253,9 +253,9 @@ def filed(locked: LockedPopulation, files: Mapping[str, bytes], display: Progres
             if not run_files.is_run(partial, experiment.run_id):
                 raise RunFailed(f"{path.name} came back damaged")
             if own := kept_by(run_files.metadata(partial)):
-                name = weights_files.name_for(experiment.record, own)
-                if KeptWeights.of(files.get(name, b"")) != own:
-                    raise RunFailed(f"{name} came back damaged")
-                weights_files.write(results / name, files[name], locked.folder)
+                beside = own.beside(path)
+                if KeptWeights.of(files.get(beside.name, b"")) != own:
+                    raise RunFailed(f"{beside.name} came back damaged")
+                weights_files.write(beside, files[beside.name], locked.folder)
         written.append(path)
     return written

@@ -26,7 +26,7 @@ from lgbench.measurement.probing import probe
 from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files, weights_files
 from lgbench.results.metrics import descriptions
-from lgbench.results.rows import Measured, rows_of
+from lgbench.results.rows import rows_of
 from lgbench.results.weights_files import KeptWeights
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.models import Models, Trained, kept
@@ -124,9 +124,9 @@ class PopulationRunner:
             if sentence not in self._said:
                 self._said.add(sentence)
                 self.display.say(sentence)
-        scores += probed.scores
-        chance, points = self._chance_of(experiment), scores_at_points(trained, index)
-        return rows_of(experiment, Measured(scores, points, chance, trained.curve, index, trained.diverged[index]))
+        scores += [*probed.scores, *self._chance_of(experiment)]
+        by_step = {experiment.train.steps: scores, **scores_at_points(trained, index)}
+        return rows_of(experiment, by_step, trained.curve, index, trained.diverged[index])
 
     def _write(
         self,
@@ -143,7 +143,7 @@ class PopulationRunner:
         try:
             if weights is not None:
                 own = KeptWeights.of(weights)
-                weights_files.write(path.with_name(weights_files.name_for(experiment.record, own)), weights, scratch)
+                weights_files.write(own.beside(path), weights, scratch)
                 footer = footer | own.field
             run_files.write(path, rows, footer, scratch)
         except FileNotFoundError:  # another process took over, has written all runs, and has removed `scratch`

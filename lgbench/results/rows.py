@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -15,38 +14,28 @@ from lgbench.experiment.experiment import Tested
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.measurement.scores import VERSION, Score, of_source
 from lgbench.results.run_schema import SCHEMA
-from lgbench.training.models import Curve
+from lgbench.training.models import NO_CURVE, Curve
 
 
-@dataclass(frozen=True)
-class Measured:
-    """All numbers of one trained model."""
+def rows_of(
+    experiment: Tested,
+    scores: Mapping[int, Sequence[Score]],
+    curve: Curve = NO_CURVE,
+    index: int = 0,
+    diverged_step: int | None = None,
+) -> pa.Table:
+    """Rows of a run file, from all scores of a model by step, with the context-free baseline among those at the end.
 
-    scores: Sequence[Score]
-    """Scores at the end of training."""
-    points: Mapping[int, Sequence[Score]]
-    """Scores during training, by step."""
-    chance: Sequence[Score]
-    """Context-free baseline of the task."""
-    curve: Curve
-    """Training curve of the population; without points for an external model."""
-    index: int
-    """Index of the model in the population."""
-    diverged_step: int | None
-
-
-def rows_of(experiment: Tested, measured: Measured) -> pa.Table:
-    """Rows of a run file."""
-    same = same_in_all_rows(experiment.record) | {"diverged_step": measured.diverged_step}
-    scores = {experiment.train.steps: [*measured.scores, *measured.chance], **measured.points}
-    rows = [*_scores(experiment, scores), *_curve_points(measured.curve, measured.index)]
-    rows += _learning_rate(experiment.record)
-    made_with = {weights: experiment.record.plugins_of(weights) for weights in {row["weights"] for row in rows}}
-    return pa.Table.from_pylist([same | row | {"plugins": made_with[row["weights"]]} for row in rows], schema=SCHEMA)
+    `curve` is the training curve of a population, and `index` the place of the model there.
+    """
+    rows = [*_scores(experiment, scores), *_curve_points(curve, index), *_learning_rate(experiment.record)]
+    labels = {weights: labels_of(experiment.record, weights) for weights in {row["weights"] for row in rows}}
+    diverged = {"diverged_step": diverged_step}
+    return pa.Table.from_pylist([labels[row["weights"]] | diverged | row for row in rows], schema=SCHEMA)
 
 
-def same_in_all_rows(record: ExperimentRecord) -> dict[str, Any]:
-    """Columns with one value in all rows of a run, except `diverged_step`. `plugins` depends on the weights."""
+def labels_of(record: ExperimentRecord, weights: str) -> dict[str, Any]:
+    """Columns with one value in all rows of a run with the same weights, except `diverged_step`."""
     return {
         "run_id": record.run_id,
         "entry": record.entry,
@@ -56,6 +45,7 @@ def same_in_all_rows(record: ExperimentRecord) -> dict[str, Any]:
         "protocol": record.protocol.name,
         "protocol_version": record.protocol.version,
         "changes": list(record.protocol.changes),
+        "plugins": record.plugins_of(weights),
         "seed": record.seed,
     }
 
@@ -86,12 +76,11 @@ def _scores(experiment: Tested, by_step: Mapping[int, Sequence[Score]]) -> Itera
         }
 
 
-def _learning_rate(record: ExperimentRecord) -> list[dict[str, Any]]:
+def _learning_rate(record: ExperimentRecord) -> Iterator[dict[str, Any]]:
     """One row for a tuned learning rate, with the number of tried rates as n; none for a fixed rate."""
-    if record.tuning is None:
-        return []
-    about = {"weights": "raw", "metric": LEARNING_RATE, "step": record.train.steps}
-    return [about | {"value": record.train.lr, "n": len(record.tuning.tried)}]
+    if record.tuning:
+        about = {"weights": "raw", "metric": LEARNING_RATE, "step": record.train.steps}
+        yield about | {"value": record.train.lr, "n": len(record.tuning.tried)}
 
 
 def _curve_points(curve: Curve, index: int) -> Iterator[dict[str, Any]]:

@@ -23,6 +23,7 @@ from lgbench.errors import RunFileError, UsageError, first_line
 from lgbench.experiment.record import PluginUse, ProtocolUse
 from lgbench.results import submission_files
 from lgbench.results.run_schema import CHECKSUM, METADATA_KEY, SCHEMA, ZEROS, is_sealed, sealed
+from lgbench.results.submission_files import PackedRun
 
 if TYPE_CHECKING:
     from lgbench.experiment.record import ExperimentRecord
@@ -152,21 +153,30 @@ class CheckedFile(NamedTuple):
         """All rows. Raises RunFileError with the reason."""
         try:
             # Without threads: threads of pq.read_table may outlive it and abort an ending process (apache/arrow, issue 39862).
-            return pq.ParquetFile(pa.BufferReader(self.content)).read(use_threads=False).cast(SCHEMA)
+            rows = pq.ParquetFile(pa.BufferReader(self.content)).read(use_threads=False)
+            return rows.replace_schema_metadata(None).cast(SCHEMA)
         except (pa.ArrowException, OSError) as error:
             raise RunFileError(f"{self.path}: unreadable data ({first_line(error)})") from error
 
-    def runs(self) -> dict[str, dict[str, Any]]:
-        """Metadata by run id: resolved config, versions, git commit, device, threads, seconds. Raises RunFileError."""
-        if self.is_submission:
-            return {run.run_id: run.footer for run in self.packed()}
+    def runs(self) -> list[PackedRun]:
+        """Runs, in the order of their rows. Raises RunFileError with the reason."""
+        return self._packed() if self.is_submission else [PackedRun(self._run_id, self.parquet.num_rows, "", self._footer())]
+
+    def tables(self) -> Iterator[tuple[PackedRun, pa.Table]]:
+        """Runs with their rows. Raises RunFileError with the reason."""
+        rows, start = self.rows(), 0
+        for run in self.runs():
+            yield run, rows.slice(start, run.rows)
+            start += run.rows
+
+    def _footer(self) -> dict[str, Any]:
         try:
             found = json.loads(self.parquet.metadata[METADATA_KEY])
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise RunFileError(f"{self.path} is not a run of lgbench: its metadata are not a JSON object")
-        return {self._run_id: found}
+        return found
 
     @property
     def _run_id(self) -> str:
@@ -174,8 +184,7 @@ class CheckedFile(NamedTuple):
         statistics = self.parquet.row_group(0).column(_RUN_ID).statistics
         return str(statistics.min) if statistics is not None and statistics.has_min_max else ""
 
-    def packed(self) -> list[submission_files.PackedRun]:
-        """Runs of a submission file. Raises RunFileError with the reason."""
+    def _packed(self) -> list[PackedRun]:
         try:
             runs = submission_files.unpacked(self.parquet.metadata[submission_files.KEY])
         except ValueError as error:
@@ -251,13 +260,16 @@ def metadata(path: Path) -> dict[str, Any]:
     file = checked(path)
     if file.is_submission:
         raise RunFileError(f"{path} is a submission file, not a run file; file its runs with `lgbench submit`")
-    (found,) = file.runs().values()
-    return found
+    (run,) = file.runs()
+    return run.footer
 
 
 def metadata_of_runs(path: Path) -> dict[str, dict[str, Any]]:
-    """Metadata of each run of a run file or a submission file, by run id. Raises RunFileError with the reason."""
-    return checked(path).runs()
+    """Metadata of each run of a run file or a submission file, by run id. Raises RunFileError with the reason.
+
+    Resolved config, versions, git commit, device, threads, seconds.
+    """
+    return {run.run_id: run.footer for run in checked(path).runs()}
 
 
 def is_run(path: Path, run_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Columns of run files and submission files, the key of their metadata, and the checksum of a file.
+"""Columns of run files and submission files, numbers in their rows, the key of their metadata, and the checksum of a file.
 
 The checksum is the SHA-256 of all bytes of the file, with zeros in place of the digits of the checksum itself. Any changed bit
 of rows or metadata is found at the price of reading the bytes, before Parquet sees them.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -40,6 +41,48 @@ SCHEMA = pa.schema(
         ("diverged_step", pa.int32()),  # the step at which the training diverged, null if it did not
     ]
 )
+
+
+class Place(NamedTuple):
+    """Place of a number among the rows of a run."""
+
+    weights: str
+    metric: str
+    metric_version: int | None
+    step: int
+    length: int | None
+    """None for the training curve."""
+    layer: int | None
+    """Layer of a probe; None for a number of the whole model."""
+    head: int | None
+
+    def __str__(self) -> str:
+        if self.length is None:
+            return f"{self.metric} at step {self.step}"
+        return f"{self.metric} ({self.weights}){self.inside} at length {self.length} after step {self.step}"
+
+    @property
+    def inside(self) -> str:
+        """Layer and head for a sentence, after a space; empty for a number of the whole model."""
+        layer = "" if self.layer is None else f" in layer {self.layer}"
+        return layer if self.head is None else f"{layer}, head {self.head}"
+
+
+class Number(NamedTuple):
+    """A value, None if undefined, over `n` contexts, strings or steps."""
+
+    value: float | None
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.value!r} (n {self.n})"
+
+
+def numbers_in(rows: pa.Table) -> dict[Place, Number]:
+    """The numbers in the rows of a run."""
+    places, numbers = ([rows[name].to_pylist() for name in kind._fields] for kind in (Place, Number))
+    return dict(zip(map(Place, *places), map(Number, *numbers), strict=True))
+
 
 CHECKSUM = "checksum"
 ZEROS = "0" * 64

@@ -10,16 +10,15 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 from msgspec import Meta
 
 from lgbench.contracts import Facts
-from lgbench.errors import RunFileError, first_line, unknown
+from lgbench.errors import RunFileError, unknown
 from lgbench.experiment.record import ExperimentRecord, LoadedPlugin
 from lgbench.results import run_files, weights_files
 from lgbench.results.metrics import Metric
 from lgbench.results.run_files import CheckedFile, checked
-from lgbench.results.run_schema import SCHEMA
+from lgbench.results.submission_files import PackedRun
 from lgbench.results.weights_files import KEY as WEIGHTS_KEY
 from lgbench.results.weights_files import KeptWeights
 
@@ -115,7 +114,7 @@ class RunMetadata:
 def typed(about: Mapping[str, Any]) -> RunMetadata:
     """Typed metadata of a run. Raises ValueError with the first wrong field.
 
-    Unknown fields are refused: submissions write typed metadata, and would lose unknown fields.
+    Unknown fields are refused: a field without a meaning here may have one for the lgbench that wrote it.
     """
     try:
         found = msgspec.convert(about, RunMetadata)
@@ -154,15 +153,11 @@ def differences(here: Mapping[str, object], there: Mapping[str, object]) -> Iter
 
 @dataclass(frozen=True)
 class StoredRun:
-    """Metadata of a run, and its location."""
+    """A run in a run file or a submission file, with typed metadata."""
 
     path: Path
-    """Run file or submission file."""
     metadata: RunMetadata
-    about: Mapping[str, Any]
-    """Metadata as in the file. Those of an earlier lgbench lack fields of today, which typed metadata fill in."""
-    content: str | None = None
-    """Digest of metadata and rows, from the submission file; None for a run file."""
+    packed: PackedRun
 
     @property
     def record(self) -> ExperimentRecord:
@@ -175,7 +170,7 @@ class StoredRun:
     @property
     def where(self) -> str:
         """File and, for a run of a submission file, name of the run; for messages."""
-        return f"{self.path}, run {run_files.run_name(self.record)}" if self.content else str(self.path)
+        return f"{self.path}, run {run_files.run_name(self.record)}" if self.packed.content else str(self.path)
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -199,12 +194,12 @@ class StoredRun:
             raise RunFileError(f"{self.where} has no weights: lgbench did not train its model")
         if kept is None:
             raise RunFileError(f"{self.where} kept no weights; make the run with --keep-weights, in a folder that lacks it")
-        return weights_files.read(self.path.with_name(weights_files.name_for(self.record, kept)), kept)
+        return weights_files.read(kept.beside(run_files.path_for(self.path.parent, self.record)), kept)
 
 
 def stored(path: Path) -> list[StoredRun]:
     """Runs of a run file or a submission file. Raises RunFileError with the reason for any other or damaged file."""
-    return _stored(path, checked(path))
+    return _stored(checked(path))
 
 
 def stored_in(paths: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:
@@ -219,49 +214,21 @@ def stored_in(paths: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:
     return found, wrong
 
 
-def with_rows(path: Path, only: Collection[str] | None = None) -> Iterator[tuple[StoredRun, pa.Table]]:
-    """Runs of a file, all or with the ids `only`, each with rows in the schema of run files.
-
-    Reads one row group at a time; submission files have row groups of whole runs. Raises RunFileError as :func:`stored`.
-    """
+def with_rows(path: Path) -> Iterator[tuple[StoredRun, pa.Table]]:
+    """Runs of a file, each with rows in the schema of run files. Raises RunFileError as :func:`stored`."""
     file = checked(path)
-    runs = _stored(path, file)
-    sizes = [run.rows for run in file.packed()] if file.is_submission else [file.parquet.num_rows]
-    left = list(zip(runs, sizes, strict=True))[::-1]
-    parquet = pq.ParquetFile(pa.BufferReader(file.content))
-    groups = range(parquet.num_row_groups) if file.is_submission else [None]
-    for group in groups:
-        end = file.parquet.num_rows if group is None else file.parquet.row_group(group).num_rows
-        start, wanted = 0, []
-        while start < end and left:
-            run, size = left.pop()
-            wanted += [(run, start, size)] if only is None or run.run_id in only else []
-            start += size
-        if not wanted:
-            continue
-        try:
-            # Without threads: those of pyarrow may outlive the read and abort a process that ends (apache/arrow#39862).
-            rows = parquet.read(use_threads=False) if group is None else parquet.read_row_group(group, use_threads=False)
-            rows = rows.replace_schema_metadata(None).cast(SCHEMA)
-        except (pa.ArrowException, OSError) as error:
-            raise RunFileError(f"{path}: unreadable data ({first_line(error)})") from error
-        yield from ((run, rows.slice(start, size)) for run, start, size in wanted)
+    yield from ((run, rows) for run, (_, rows) in zip(_stored(file), file.tables(), strict=True))
 
 
-def _stored(path: Path, file: CheckedFile) -> list[StoredRun]:
-    if not file.is_submission:
-        return [StoredRun(path, _metadata(str(path), about), about) for about in file.runs().values()]
+def _stored(file: CheckedFile) -> list[StoredRun]:
     found = []
-    for run in file.packed():
-        own = StoredRun(path, _metadata(f"{path}, run {run.run_id!a:.50}", run.footer), run.footer, run.content)
-        if own.run_id != run.run_id:
-            raise RunFileError(f"{path}, run {run.run_id!a:.50}: by its metadata it is run {own.run_id}")
+    for run in file.runs():
+        where = f"{file.path}, run {run.run_id!a:.50}" if file.is_submission else str(file.path)
+        try:
+            own = StoredRun(file.path, typed(run.footer), run)
+        except ValueError as error:
+            raise RunFileError(f"{where}: in its metadata, {error}") from error
+        if file.is_submission and own.run_id != run.run_id:
+            raise RunFileError(f"{where}: by its metadata it is run {own.run_id}")
         found.append(own)
     return found
-
-
-def _metadata(where: str, about: Mapping[str, Any]) -> RunMetadata:
-    try:
-        return typed(about)
-    except ValueError as error:
-        raise RunFileError(f"{where}: in its metadata, {error}") from error

@@ -14,24 +14,22 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Meta
 
 from lgbench.results.run_schema import CHECKSUM, METADATA_KEY, SCHEMA, ZEROS, sealed
-
-if TYPE_CHECKING:
-    from lgbench.experiment.record import ExperimentRecord
 
 KEY = b"lgbench.footers"
 """Key of the table in the metadata of a submission file. Run files have no such key."""
 
 GROUP_ROWS = 2**17
-"""Rows after which a row group ends with its run, for readers with little memory."""
+"""Rows of a row group, for readers with little memory."""
 
 _LENGTH_BYTES = 4
 """Size of the number before the compressed table: its length without compression."""
@@ -39,49 +37,39 @@ _LENGTH_BYTES = 4
 
 @dataclass(frozen=True)
 class PackedRun:
-    """A line of the table: a run within a submission file."""
+    """A run within a file: a line of the table of a submission file, or the only run of a run file."""
 
     run_id: str
-    rows: int
+    rows: Annotated[int, Meta(ge=1)]
     """Number of rows."""
-    content: str
-    """:func:`digest` of metadata and rows."""
+    content: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    """:func:`digest` of metadata and rows; empty for a run file."""
     footer: dict[str, Any]
     """Metadata as in the run file, with the checksum of the run file."""
 
 
-@dataclass(frozen=True)
-class SubmittedRun:
-    """A run on its way into a submission file."""
-
-    record: ExperimentRecord
-    metadata: Mapping[str, Any]
-    """Metadata as in the run file."""
-    rows: pa.Table
-    """In the schema of run files."""
-
-    @property
-    def order(self) -> tuple[str, str, int, str]:
-        """Sort key: runs of one task and entry stand together."""
-        return self.record.task, self.record.entry, self.record.seed, self.record.run_id
+def written(runs: Iterable[tuple[Mapping[str, Any], pa.Table]]) -> tuple[str, bytes]:
+    """Name and bytes of the submission file of runs, given as metadata and rows in the schema of run files."""
+    lines, tables = [], []
+    for about, rows in sorted(runs, key=_order):
+        lines.append(PackedRun(rows["run_id"][0].as_py(), rows.num_rows, digest(about, rows), dict(about)))
+        tables.append(rows.cast(SCHEMA).replace_schema_metadata(None))
+    return _name(lines), _serialized(pa.concat_tables(tables), lines)
 
 
-def written(runs: Sequence[SubmittedRun]) -> tuple[str, bytes]:
-    """Name and bytes of the submission file of these runs."""
-    ordered = sorted(runs, key=lambda run: run.order)
-    lines = [
-        PackedRun(run.record.run_id, run.rows.num_rows, digest(run.metadata, run.rows), dict(run.metadata)) for run in ordered
-    ]
-    return name_for([run.record for run in ordered], [run.content for run in lines]), _serialized(ordered, lines)
+def _order(run: tuple[Mapping[str, Any], pa.Table]) -> tuple[str, str, int, str]:
+    """Sort key: runs of one task and entry stand together."""
+    about, rows = run[0]["experiment"], run[1]
+    return about["task"], about["entry"], about["seed"], rows["run_id"][0].as_py()
 
 
-def name_for(records: Sequence[ExperimentRecord], contents: Sequence[str]) -> str:
-    """Name of the submission file of these runs: family, entry, and 16 hexadecimal digits of a hash of all contents."""
-    families = sorted({record.family for record in records})
-    entries = sorted({record.entry for record in records})
+def _name(runs: Sequence[PackedRun]) -> str:
+    """Family, entry, and 16 hexadecimal digits of a hash of all contents."""
+    families, entries = (sorted({run.footer["experiment"][name] for run in runs}) for name in ("family", "entry"))
     of = families[0] if len(families) == 1 else f"{len(families)}-families"
     by = entries[0] if len(entries) == 1 else f"{len(entries)}-entries"
-    return f"{of}.{by}.{hashlib.sha256(''.join(sorted(contents)).encode()).hexdigest()[:16]}.parquet"
+    contents = "".join(sorted(run.content for run in runs))
+    return f"{of}.{by}.{hashlib.sha256(contents.encode()).hexdigest()[:16]}.parquet"
 
 
 def packed(runs: Iterable[PackedRun]) -> bytes:
@@ -137,7 +125,7 @@ def _json(content: Any) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _serialized(runs: Sequence[SubmittedRun], table: Sequence[PackedRun]) -> bytes:
+def _serialized(rows: pa.Table, table: Sequence[PackedRun]) -> bytes:
     out = pa.BufferOutputStream()
     # Most of a file is values. Neighbouring values have bytes in common, which a byte stream split lets zstd find.
     options: dict[str, Any] = {
@@ -147,9 +135,8 @@ def _serialized(runs: Sequence[SubmittedRun], table: Sequence[PackedRun]) -> byt
         "use_byte_stream_split": ["value"],
     }
     with pq.ParquetWriter(out, SCHEMA, **options) as writer:
-        for group in _groups(runs):
-            writer.write_table(group, row_group_size=group.num_rows)
-        about = {"runs": len(runs), CHECKSUM: ZEROS}
+        writer.write_table(rows, row_group_size=GROUP_ROWS)
+        about = {"runs": len(table), CHECKSUM: ZEROS}
         writer.add_key_value_metadata({KEY: packed(table), METADATA_KEY: json.dumps(about).encode()})
     return sealed(out.getvalue().to_pybytes())
 
@@ -159,15 +146,3 @@ def _leaves() -> Iterator[str]:
     for field in SCHEMA:
         parts = (".key_value.key", ".key_value.value") if pa.types.is_map(field.type) else ("",)
         yield from (field.name + part for part in parts)
-
-
-def _groups(runs: Sequence[SubmittedRun]) -> Iterator[pa.Table]:
-    """Rows of all runs, in tables of whole runs."""
-    waiting: list[pa.Table] = []
-    for run in runs:
-        waiting.append(run.rows.cast(SCHEMA).replace_schema_metadata(None))
-        if sum(rows.num_rows for rows in waiting) >= GROUP_ROWS:
-            yield pa.concat_tables(waiting)
-            waiting = []
-    if waiting:
-        yield pa.concat_tables(waiting)

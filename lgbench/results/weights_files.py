@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,6 @@ from msgspec import Meta
 
 from lgbench.atomic_files import created, set_aside
 from lgbench.errors import RunFileError
-from lgbench.experiment.record import ExperimentRecord
 from lgbench.results import run_files
 
 SUFFIX = ".safetensors"
@@ -48,6 +47,10 @@ class KeptWeights:
         """Field of the metadata of the run file."""
         return {KEY: asdict(self)}
 
+    def beside(self, run_file: Path) -> Path:
+        """Weights file of the run file with these weights."""
+        return run_file.with_name(f"{run_file.name.removesuffix('.parquet')}.{self.sha256[:8]}{SUFFIX}")
+
 
 def kept_by(footer: Mapping[str, Any]) -> KeptWeights | None:
     """Kept weights in the metadata of a run; None for a run without kept weights."""
@@ -57,29 +60,10 @@ def kept_by(footer: Mapping[str, Any]) -> KeptWeights | None:
         return None
 
 
-def name_for(record: ExperimentRecord, kept: KeptWeights) -> str:
-    """Name of the weights file, in the folder of the run file."""
-    return _name(run_files.run_name(record), kept)
-
-
-def name_of(run_file: str, kept: KeptWeights) -> str:
-    """Name of the weights file from the name of the run file."""
-    return _name(run_file.removesuffix(".parquet"), kept)
-
-
-def name_beside(path: Path) -> str | None:
-    """Name of the weights file of a run file; None for a run without kept weights, and for any other file."""
-    try:
-        kept = kept_by(run_files.metadata(path))
-    except RunFileError:
-        return None
-    return _name(path.stem, kept) if kept else None
-
-
-def of_run(run_file: str, names: Iterable[str]) -> list[str]:
-    """Names of weights files of a run file, among `names`."""
-    stem = run_file.removesuffix(".parquet")
-    return [name for name in names if name.startswith(f"{stem}.") and name.endswith(SUFFIX)]
+def beside(run_file: Path) -> Path | None:
+    """Weights file of a run file; None for a run without kept weights. Raises RunFileError for any other file."""
+    kept = kept_by(run_files.metadata(run_file))
+    return kept.beside(run_file) if kept else None
 
 
 def write(path: Path, content: bytes, scratch: Path | None = None) -> None:
@@ -108,7 +92,3 @@ def read(path: Path, kept: KeptWeights) -> bytes:
     if hashlib.sha256(content).hexdigest() != kept.sha256:
         raise RunFileError(f"the weights {path} are damaged, or of another run: their SHA-256 is not the one in the run file")
     return content
-
-
-def _name(run: str, kept: KeptWeights) -> str:
-    return f"{run}.{kept.sha256[:8]}{SUFFIX}"

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from lgbench.contracts import Answers, Task
@@ -20,6 +22,7 @@ from lgbench.errors import LgbenchError, Refused, RunFileError, message_of
 from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Replanner
+from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.registry import Registry
 from lgbench.kept import rebuilt
 from lgbench.measurement.causality import Predict
@@ -27,17 +30,17 @@ from lgbench.measurement.evaluate import chance, evaluate, evaluate_point
 from lgbench.measurement.scores import of_source
 from lgbench.results import run_files
 from lgbench.results.metrics import Metric
-from lgbench.results.rows import Measured, rows_of
-from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, with_rows
+from lgbench.results.rows import labels_of, rows_of
+from lgbench.results.run_schema import SCHEMA, Place
+from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, stored_in, with_rows
 from lgbench.results.submission_files import digest
 from lgbench.training.models import Curve, curve_steps
 
 
 @dataclass(frozen=True)
-class Run:
-    """A stored run after a successful inspection, with its rows and its experiment."""
+class Run(StoredRun):
+    """A stored run after a successful inspection."""
 
-    stored: StoredRun
     rows: pa.Table
     """In the schema of run files."""
     experiment: Experiment
@@ -45,51 +48,35 @@ class Run:
     content: str
     """Digest of metadata and rows."""
 
-    @property
-    def metadata(self) -> RunMetadata:
-        return self.stored.metadata
 
-    @property
-    def where(self) -> str:
-        return self.stored.where
-
-    @property
-    def run_id(self) -> str:
-        return self.stored.run_id
-
-    @property
-    def title(self) -> str:
-        return self.stored.record.title
-
-
-def gather(given: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """Run files, given or in given folders, each once, and a sentence for each folder without run files."""
-    found: dict[str, Path] = {}
+def found_in(given: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:
+    """Runs of files and folders, each file once, and a sentence for each unreadable file and each folder without runs."""
+    files: dict[str, Path] = {}
     wrong: list[str] = []
     for path in given:
-        files = list(run_files.find(path)) if path.is_dir() else [path]
-        if not files:
+        own = list(run_files.find(path)) if path.is_dir() else [path]
+        if not own:
             wrong.append(f"{path}: no run file is in this folder; name one in which `lgbench run` wrote results")
-        found |= {os.path.realpath(file): file for file in files}
-    return list(found.values()), wrong
+        files |= {os.path.realpath(file): file for file in own}
+    runs, unreadable = stored_in(files.values())
+    return runs, [*wrong, *unreadable]
 
 
-def inspected(
-    asked: Mapping[Path, Collection[str] | None], registry: Registry, wrong: list[str], whole: bool = False
-) -> Iterator[Run]:
-    """Inspected runs of files, with the ids in `asked`, or all runs for None. Adds a sentence for each fault to `wrong`.
+def inspected(runs: Iterable[StoredRun], registry: Registry, wrong: list[str], whole: bool = False) -> Iterator[Run]:
+    """Inspected runs. Adds a sentence for each fault to `wrong`.
 
     With `whole`, a run must have all rows of its experiment, with any values, and no others.
     """
-    inspector = _Inspector(registry)
-    for path, only in asked.items():
+    inspector = _Inspector(registry, whole)
+    for path, group in groupby(runs, lambda run: run.path):
+        wanted = {run.run_id for run in group}
         try:
-            for stored, rows in with_rows(path, only):
-                try:
-                    yield inspector.run(stored, rows, whole)
-                except RunFileError as error:
-                    sentences = error.sentences if isinstance(error, Refused) else [str(error)]
-                    wrong += [f"{stored.where}: {sentence}" for sentence in sentences]
+            for run, rows in with_rows(path):
+                if run.run_id in wanted:
+                    try:
+                        yield inspector.run(run, rows)
+                    except Refused as error:
+                        wrong += [f"{run.where}: {sentence}" for sentence in error.sentences]
         except RunFileError as error:
             wrong.append(str(error))
 
@@ -97,41 +84,40 @@ def inspected(
 class _Inspector:
     """Comparison of runs with the installed packages. Plans each kind of run once."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry, self._planner = registry, Replanner(registry)
-        self._keys: dict[Hashable, Counter[RowKey]] = {}
+    def __init__(self, registry: Registry, whole: bool) -> None:
+        self._registry, self._planner, self._whole = registry, Replanner(registry), whole
+        self._keys: dict[Hashable, Counter[Key]] = {}
 
-    def run(self, stored: StoredRun, rows: pa.Table, whole: bool) -> Run:
-        """The inspected run. Raises RunFileError with all faults."""
-        metadata, record = stored.metadata, stored.record
-        if metadata.external or record.protocol.is_external:
-            raise RunFileError("lgbench did not train its model: nobody can run it again, to verify or submit it")
-        content = digest(stored.about, rows)
-        if stored.content not in (None, content):
-            raise RunFileError("its metadata or its rows are not those that were filed: they do not fit its checksum")
+    def run(self, stored: StoredRun, rows: pa.Table) -> Run:
+        """The inspected run. Raises Refused with all faults."""
+        record = stored.record
+        if stored.metadata.external or record.protocol.is_external:
+            raise Refused(["lgbench did not train its model: nobody can run it again, to verify or submit it"])
+        content = digest(stored.packed.footer, rows)
+        if stored.packed.content not in ("", content):
+            raise Refused(["its metadata or its rows are not those that were filed: they do not fit its checksum"])
         try:
             experiment = self._experiment(stored)
-            if wrong := [*self._wrong_rows(experiment, rows)] if whole else []:
+            if self._whole and (wrong := [*_other_labels(record, rows), *self._other_rows(experiment, rows)]):
                 raise Refused(wrong)
         except LgbenchError as error:
-            raise error if isinstance(error, RunFileError) else RunFileError(str(error)) from error
+            raise error if isinstance(error, Refused) else Refused([str(error)]) from error
         except Exception as error:  # the code of a task or a measurement may raise anything
-            why = message_of(error)
-            raise RunFileError(f"{record.task} or one of its measurements failed with {why}") from error
-        return Run(stored, rows, experiment, content)
+            raise Refused([f"{record.task} or one of its measurements failed with {message_of(error)}"]) from error
+        return Run(stored.path, stored.metadata, stored.packed, rows, experiment, content)
 
     def _experiment(self, stored: StoredRun) -> Experiment:
         """Experiment of a run, with the measurements of its file. Raises Refused if the installed packages differ."""
         metadata = stored.metadata
         made_with = {name: plugin.version for name, plugin in metadata.took_part.items()}
         planned = rebuilt(stored, self._planner, made_with)
-        if wrong := [*_other_measurements(metadata, self._registry), *_other_tuning(metadata)]:
+        if wrong := [*_other_measurements(metadata, self._registry), *_other_tuning(stored.record)]:
             raise Refused(wrong)
         found = [self._registry.measurements.found(metric.name) for metric in metadata.measurements]
         versions = {each.origin.name: each.origin.version for each in found}
         return replace(planned, measurements=tuple(each.thing for each in found), measured_by=versions)
 
-    def _wrong_rows(self, experiment: Experiment, rows: pa.Table) -> Iterator[str]:
+    def _other_rows(self, experiment: Experiment, rows: pa.Table) -> Iterator[str]:
         """A sentence for missing rows, and a sentence for surplus rows.
 
         Rows of probes are not compared: the layers of a model are known only after building it.
@@ -140,12 +126,12 @@ class _Inspector:
         same = (record.task, record.averagers, replace(record.train, lr=0.0), record.evaluate, record.tuning is None, measured)
         if same not in self._keys:
             self._keys[same] = row_keys(experiment)
-        probes = {probe.name for probe in of_source("insides", experiment.task, experiment.measurements)}
-        found = Counter(key for key in keys_in(rows) if key.metric not in probes)
+        probes = [probe.name for probe in of_source("insides", experiment.task, experiment.measurements)]
+        found = keys_in(rows.filter(pc.invert(pc.is_in(rows["metric"], pa.array(probes, pa.string())))))
         for what, keys in (("lacks", self._keys[same] - found), ("has too many rows:", found - self._keys[same])):
             if keys:
-                named, more = "; ".join(map(str, list(keys)[:3])), f" and {len(keys) - 3} more" if len(keys) > 3 else ""
-                yield f"it {what} {named}{more}"
+                named = "; ".join(_named(key) for key in list(keys)[:3])
+                yield f"it {what} {named}" + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
 
 
 def _other_measurements(metadata: RunMetadata, registry: Registry) -> Iterator[str]:
@@ -162,10 +148,9 @@ def _other_measurements(metadata: RunMetadata, registry: Registry) -> Iterator[s
             yield f"of its measurement {metric.name}, {sentence}; {remedy}"
 
 
-def _other_tuning(metadata: RunMetadata) -> Iterator[str]:
+def _other_tuning(record: ExperimentRecord) -> Iterator[str]:
     """A sentence for a learning rate inconsistent with the losses of the tuning runs."""
-    record, tuning = metadata.experiment, metadata.experiment.tuning
-    if tuning is None:
+    if (tuning := record.tuning) is None:
         return
     if not tuning.is_whole():
         yield "tuning.runs does not have each rate that was due with each tuning seed once, in order"
@@ -177,29 +162,33 @@ def _other_tuning(metadata: RunMetadata) -> Iterator[str]:
         yield f"its seed {record.seed} is one of those that chose its learning rate"
 
 
-class RowKey(NamedTuple):
-    """Identity of a row within a run, with the columns that follow from the identity."""
-
-    weights: str
-    metric: str
-    metric_version: int | None
-    step: int
-    length: int | None
-    layer: int | None
-    head: int | None
-    in_distribution: bool | None
-    on_boards: bool | None
-
-    def __str__(self) -> str:
-        return " ".join(f"{name}={value!a}" for name, value in self._asdict().items() if value is not None)
+def _other_labels(record: ExperimentRecord, rows: pa.Table) -> Iterator[str]:
+    """A sentence for columns with other names, versions or settings than the metadata: rows must be of the run's own."""
+    weights = pc.unique(rows["weights"])
+    labels = pa.Table.from_pylist([labels_of(record, each) for each in weights.to_pylist()], schema=SCHEMA)
+    labels = labels.take(pc.index_in(rows["weights"], weights))
+    if wrong := [name for name in labels_of(record, "raw") if not rows[name].equals(labels[name])]:
+        yield f"other than its metadata, in its rows, are {', '.join(wrong)}"
+    if len(pc.unique(rows["diverged_step"])) > 1:
+        yield "its rows have several values of diverged_step"
 
 
-def keys_in(rows: pa.Table) -> Iterator[RowKey]:
-    """Key of each row, in order."""
-    return map(RowKey, *(rows[name].to_pylist() for name in RowKey._fields))
+Key = tuple[Any, ...]
+"""Place of a row within a run, with the columns that follow from the place."""
+
+_KEY = (*Place._fields, "in_distribution", "on_boards")
 
 
-def row_keys(experiment: Experiment) -> Counter[RowKey]:
+def keys_in(rows: pa.Table) -> Counter[Key]:
+    """Keys of all rows."""
+    return Counter(zip(*(rows[name].to_pylist() for name in _KEY), strict=True))
+
+
+def _named(key: Key) -> str:
+    return " ".join(f"{name}={value!a}" for name, value in zip(_KEY, key, strict=True) if value is not None)
+
+
+def row_keys(experiment: Experiment) -> Counter[Key]:
     """Keys of all rows of a run, except rows of probes.
 
     The keys come from the evaluation of a stub model on the smallest test, by the code for trained models. Neither the number
@@ -217,7 +206,7 @@ def row_keys(experiment: Experiment) -> Counter[RowKey]:
     steps = curve_steps(experiment.train.steps)
     curve = Curve(steps, torch.zeros(len(steps), 1), torch.zeros(len(steps), 1))
     level = chance(experiment.task, experiment.measurements, experiment.train, evaluation)
-    return Counter(keys_in(rows_of(experiment, Measured(scores, points, level, curve, 0, None))))
+    return keys_in(rows_of(experiment, {experiment.train.steps: [*scores, *level], **points}, curve))
 
 
 _STRINGS = 4

@@ -23,7 +23,7 @@ from lgbench.lock import Lock
 from lgbench.results import run_files, submission_files
 from lgbench.results.entries import Use, suffixes
 from lgbench.results.stored_runs import RunMetadata, StoredRun, stored_in
-from lgbench.submissions.inspection import gather, inspected
+from lgbench.submissions.inspection import found_in, inspected
 
 
 class Series(NamedTuple):
@@ -182,25 +182,22 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry) -> Submissio
 
 
 def _submitted(given: Iterable[Path], folder: Path, registry: Registry) -> Submission:
-    paths, wrong = gather(given)
-    runs = list(inspected(dict.fromkeys(paths), registry, wrong, whole=True))
+    stored, wrong = found_in(given)
+    runs = list(inspected(stored, registry, wrong, whole=True))
     wrong += [f"{run.where}: {sentence}" for run in runs for sentence in unpublishable(run.metadata)]
     filed, unreadable = stored_in(run_files.find(folder))
-    there = {run.run_id: run.content for run in filed}
-    new = [run for run in runs if run.run_id not in there or run.content != there[run.run_id]]
-    found = [run.stored for run in new]
+    there = {run.run_id: run.packed.content for run in filed}
+    new = [run for run in runs if there.get(run.run_id) != run.content]
     if not wrong:  # runs of a refused file would be reported as missing, too
-        wrong += incomplete([*filed, *found], registry.tasks, found)
+        wrong += incomplete([*filed, *new], registry.tasks, new)
     wrong += [f"{sentence}; it is filed already, so put it right first" for sentence in unreadable]
-    wrong += duplicates(found, filed)
+    wrong += duplicates(new, filed)
     if wrong:
         count = "1 reason" if len(wrong) == 1 else f"{len(wrong)} reasons"
         raise Refused(wrong, f"nothing was filed, for {count}:")
     file = None
     if new:
-        name, content = submission_files.written(
-            [submission_files.SubmittedRun(run.stored.record, run.stored.about, run.rows) for run in new]
-        )
+        name, content = submission_files.written((run.packed.footer, run.rows) for run in new)
         file = folder / name
         if file.exists():
             raise RunFileError(f"nothing was filed: another file is at {file} already; move it away")

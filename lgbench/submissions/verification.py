@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -31,11 +31,10 @@ from lgbench.kept import models_of
 from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
 from lgbench.results import run_files
-from lgbench.results.rows import Measured, rows_of
-from lgbench.results.stored_runs import StoredRun
+from lgbench.results.rows import rows_of
+from lgbench.results.stored_runs import ExecutionRecord, StoredRun
 from lgbench.submissions.inspection import Run
-from lgbench.submissions.verdict import SAME_BITS, Failure, RerunVerdict, Tolerance
-from lgbench.training.models import NO_CURVE
+from lgbench.submissions.verdict import Failure, RerunVerdict, Tolerance
 
 MAX_MODELS = 64
 """Largest population of a rerun."""
@@ -50,21 +49,34 @@ def drawn(runs: Sequence[StoredRun], size: int | None) -> list[StoredRun]:
 
 
 def verify(
-    runs: Sequence[Run], device: torch.device, display: ProgressDisplay, tolerance: Tolerance = SAME_BITS, tuning: bool = True
+    runs: Sequence[Run], device: torch.device, display: ProgressDisplay, tolerance: Tolerance, tuning: bool = True
 ) -> Iterator[RerunVerdict | Failure]:
     """Verdict on each run after a rerun of training and test. Writes nothing except temporary files.
 
     With `tuning`, the tuning runs behind the learning rates are trained again too, each once.
     """
     verifier = Verifier(device, display, tolerance, tuning)
-    groups: dict[tuple[Hashable, int, bool], list[Run]] = defaultdict(list)
-    for run in runs:
-        made = run.metadata.execution
-        groups[run.experiment.population_key, min(made.population, MAX_MODELS), made.compiled].append(run)
-    for (_, population, compiled), group in groups.items():
-        ordered = sorted(group, key=lambda run: (run.stored.record.task, run.stored.record.seed))
-        for part in _parts(ordered, population):
-            yield from verifier.outcomes(part, population, compiled)
+    ordered = sorted(runs, key=lambda run: (run.record.task, run.record.seed))
+    for part, population, compiled in _populations((run, run.experiment, run.metadata.execution) for run in ordered):
+        yield from verifier.outcomes(part, population, compiled)
+
+
+Item = TypeVar("Item")
+
+
+def _populations(
+    items: Iterable[tuple[Item, Experiment, ExecutionRecord | TuningRun]],
+) -> Iterator[tuple[Sequence[Item], int, bool]]:
+    """Items of experiments that train together, the size of their population, and whether its step is compiled."""
+    groups: dict[tuple[Hashable, int, bool], list[Item]] = defaultdict(list)
+    for item, experiment, made in items:
+        groups[experiment.population_key, min(made.population, MAX_MODELS), made.compiled].append(item)
+    for (_, population, compiled), own in groups.items():
+        yield from ((part, population, compiled) for part in _parts(own, population))
+
+
+def _parts(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 class Rerun(NamedTuple):
@@ -78,7 +90,7 @@ class Rerun(NamedTuple):
 class Verifier:
     """Reruns on a device, with one rerun of each tuning run."""
 
-    def __init__(self, device: torch.device, display: ProgressDisplay, tolerance: Tolerance, tuning: bool = True) -> None:
+    def __init__(self, device: torch.device, display: ProgressDisplay, tolerance: Tolerance, tuning: bool) -> None:
         self.display, self.tolerance, self.tuning = display, tolerance, tuning
         self._execution = Execution(device)
         self._tuned: dict[tuple[str, int, bool], TuningRun] = {}
@@ -119,28 +131,20 @@ class Verifier:
         experiment = verdict.run.experiment
         if (tuning := experiment.record.tuning) is None:
             return verdict
-        every = [(filed, experiment.tuning_run(filed.lr, filed.seed)) for filed in tuning.runs]
-        groups: dict[tuple[Hashable, int, bool], list[Experiment]] = defaultdict(list)
-        for filed, run in every:
-            if (run.run_id, filed.population, filed.compiled) not in self._tuned:
-                groups[run.population_key, filed.population, filed.compiled].append(run)
-        for (_, population, compiled), runs in groups.items():
-            size = min(population, MAX_MODELS)
-            for part in _parts(runs, size):
-                for run, again in zip(part, self._again(part, size, compiled), strict=True):
-                    self._tuned[run.run_id, population, compiled] = again.tuning_run
-        return verdict.with_tuning([self._tuned[run.run_id, filed.population, filed.compiled] for filed, run in every])
+        every = [(experiment.tuning_run(filed.lr, filed.seed), filed) for filed in tuning.runs]
+        left = ((each, *each) for each in every if _tuned_key(*each) not in self._tuned)
+        for part, population, compiled in _populations(left):
+            found = self._again([run for run, _ in part], population, compiled)
+            self._tuned |= {_tuned_key(*each): again.tuning_run for each, again in zip(part, found, strict=True)}
+        return verdict.with_tuning(tuning.runs, [self._tuned[_tuned_key(*each)] for each in every])
 
 
-Item = TypeVar("Item")
-
-
-def _parts(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
+def _tuned_key(run: Experiment, filed: TuningRun) -> tuple[str, int, bool]:
+    return run.run_id, filed.population, filed.compiled
 
 
 def evaluate_again(
-    runs: Sequence[Run], device: torch.device, display: ProgressDisplay, tolerance: Tolerance = SAME_BITS
+    runs: Sequence[Run], device: torch.device, display: ProgressDisplay, tolerance: Tolerance
 ) -> Iterator[RerunVerdict | Failure]:
     """Verdict on each run after a second test of its kept weights. Trains and writes nothing.
 
@@ -155,16 +159,16 @@ def evaluate_again(
 
 
 def _tested_again(run: Run, device: torch.device, display: ProgressDisplay, tolerance: Tolerance) -> RerunVerdict:
-    experiment, content = run.experiment, run.stored.weights()
+    experiment, content = run.experiment, run.weights()
     with threads(1) if device.type == "cpu" else nullcontext(), full_float32():  # as runs are tested
-        whole = models_of(run.stored, experiment, content, device)
-        with display.phase(Phase.evaluate(f"{run.title} again", [experiment])) as report:
+        whole = models_of(run, experiment, content, device)
+        with display.phase(Phase.evaluate(f"{run.record.title} again", [experiment])) as report:
             scores = evaluate(experiment, whole.models(0), device)
             scores += probe(experiment, lambda module: whole.on(module).models(0), device).scores
             report(1, None)
         otherwise = list(_otherwise(run, environment(device), {}, device))
     diverged = run.rows["diverged_step"][0].as_py()
-    again = rows_of(experiment, Measured(scores, {}, (), NO_CURVE, 0, diverged))
+    again = rows_of(experiment, {experiment.train.steps: scores}, diverged_step=diverged)
     return RerunVerdict.of(run, again, otherwise, tolerance, by_weights=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,12 +21,10 @@ def check_filed(folder: Path, registry: Registry) -> list[str]:
     their submission. Checked are only metadata and duplicates.
     """
     every, wrong = stored_in(run_files.find(folder / RUNS))
-    today: dict[Path, list[str]] = defaultdict(list)
-    for run in every:
-        if not _is_earlier(run.record.protocol):
-            today[run.path].append(run.run_id)
-            wrong += [f"{run.where}: {sentence}" for sentence in unpublishable(run.metadata)]
-    found = [run.stored for run in inspected(today, registry, wrong, whole=True)]
+    today = [run for run in every if not _is_earlier(run.record.protocol)]
+    wrong += [f"{run.where}: {sentence}" for run in today for sentence in unpublishable(run.metadata)]
+    sound = {run.run_id for run in inspected(today, registry, wrong, whole=True)}
+    found = [run for run in today if run.run_id in sound]
     return [*wrong, *_run_files(every), *duplicates(every, []), *incomplete(found, registry.tasks, found)]
 
 
@@ -39,5 +36,5 @@ def _is_earlier(used: ProtocolUse) -> bool:
 
 def _run_files(runs: Sequence[StoredRun]) -> Iterator[str]:
     """A sentence for each run file among the submission files."""
-    for path in sorted({run.path for run in runs if run.content is None}):
+    for path in sorted({run.path for run in runs if not run.packed.content}):
         yield f"{path} is a run file, and filed runs are in submission files; file it with `lgbench submit`"

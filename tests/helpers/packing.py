@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +12,7 @@ import pyarrow.parquet as pq
 
 from lgbench.results import run_files, submission_files
 from lgbench.results.run_schema import CHECKSUM, METADATA_KEY, sealed
-from lgbench.results.submission_files import PackedRun, SubmittedRun, written
-
-NAMES = ("task", "family", "entry", "seed", "run_id")
+from lgbench.results.submission_files import PackedRun, written
 
 
 def together(paths: Iterable[Path], folder: Path) -> Path:
@@ -28,13 +25,7 @@ def together(paths: Iterable[Path], folder: Path) -> Path:
 
 def packed(paths: Iterable[Path]) -> tuple[str, bytes]:
     """The name and the bytes of that file."""
-    runs: list[Any] = []
-    for path in paths:
-        rows = run_files.read(path)
-        first = rows.slice(0, 1).to_pylist()[0]
-        record: Any = SimpleNamespace(**{name: first[name] for name in NAMES})
-        runs.append(SubmittedRun(record, run_files.metadata(path), rows))
-    return written(runs)
+    return written((run_files.metadata(path), run_files.read(path)) for path in paths)
 
 
 def repacked(
@@ -46,7 +37,7 @@ def repacked(
     **options: Any,
 ) -> Path:
     """A copy of a submission file with changes to its runs made in place, its rows or its table, and a checksum that fits."""
-    found = run_files.checked(path).packed()
+    found = run_files.checked(path).runs()
     runs(found)
     out = pa.BufferOutputStream()
     changed = rows(run_files.read(path))

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +15,6 @@ from lgbench.experiment.probes import is_probe
 from lgbench.results import run_files, submission_files
 from lgbench.results.metrics import descriptions
 from lgbench.results.run_schema import SCHEMA, sealed
-from lgbench.results.submission_files import SubmittedRun
 
 
 def simulated(values: Mapping[int, float | None], trained: int = 8, **columns: Any) -> list[dict[str, Any]]:
@@ -63,12 +61,10 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], **metadata: Any) -
     for row in rows:
         by_run.setdefault(row["run_id"], []).append(row)
     about = metadata or {"measurements": measured_by_all()}
-    runs = [
-        SubmittedRun(SimpleNamespace(**own[0]), _labelled(about, own), pa.Table.from_pylist(own, schema=SCHEMA))
-        for own in by_run.values()
-    ]
+    runs = [(_labelled(about, own), pa.Table.from_pylist(own, schema=SCHEMA)) for own in by_run.values()]
     if len(runs) == 1:
-        run_files.write(path, runs[0].rows, runs[0].metadata)
+        ((metadata_of_run, table),) = runs
+        run_files.write(path, table, metadata_of_run)
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(submission_files.written(runs)[1])

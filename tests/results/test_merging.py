@@ -36,7 +36,7 @@ def run(folder: Path, seed=0, tvd=0.5, kept: bytes | None = None, seconds=1.0, m
         folder / name_of(seed), rows, experiment=about, measurements=measured_by_all(), seconds={"train": seconds}, **own
     )
     if kept is not None:
-        weights_files.write(path.with_name(weights_files.name_beside(path)), kept)
+        weights_files.write(weights_files.beside(path), kept)
     return path
 
 
@@ -76,7 +76,7 @@ def test_different_numbers_under_one_id_name_both_files_and_one_is_taken(folders
     a, b, c = folders
     run(a, 0)
     first, second = run(a, 1, tvd=0.5), run(b, 1, tvd=0.5000000000000001)
-    sentence = f"{first} and {second}: tvd (raw) after step 5 at length 8 is 0.5 (n 4) and 0.5000000000000001 (n 4)"
+    sentence = f"{first} and {second}: tvd (raw) at length 8 after step 5 is 0.5 (n 4) and 0.5000000000000001 (n 4)"
     assert merged(a, b, to=c) == (2, 0, 0, [sentence])
     assert contents(c) == contents(a)
     result = CliRunner().invoke(main, ["merge", str(b), "--out", str(c)])
@@ -112,8 +112,8 @@ def test_weights_travel_and_a_file_that_has_them_is_preferred(folders):
 def test_weights_that_are_missing_or_damaged_cost_no_run_and_are_named(folders):
     a, _, c = folders
     missing, damaged = (run(a, seed, kept=b"weights") for seed in (0, 1))
-    missing.with_name(weights_files.name_beside(missing)).unlink()
-    damaged.with_name(weights_files.name_beside(damaged)).write_bytes(b"weightz")
+    weights_files.beside(missing).unlink()
+    weights_files.beside(damaged).write_bytes(b"weightz")
     written, _, weights, left_out = merged(a, to=c)
     assert (written, weights) == (2, 0) and contents(c).keys() == {name_of(0), name_of(1)}
     assert [bool(re.search(why, each)) for why, each in zip(("missing", "damaged"), left_out, strict=True)] == [True, True]
@@ -153,7 +153,7 @@ def test_a_merge_that_was_interrupted_is_completed_by_the_same_command(folders, 
             merge([a, b], c)
         half = contents(c)
         assert len(half) == failing and half.items() <= whole.items()
-        assert all((c / weights_files.name_beside(path)).exists() for path in c.glob("*[012].parquet"))
+        assert all(weights_files.beside(path).exists() for path in c.glob("*[012].parquet"))
         merged(a, b, to=c)
         assert contents(c) == whole
 
@@ -178,7 +178,7 @@ def test_a_submission_file_is_unpacked_into_its_runs(folders):
     a, b, c = folders
     first, second = run(a, 0, kept=b"weights"), run(a, 1)
     submission = together([first, second], b)
-    shutil.copy(first.with_name(weights_files.name_beside(first)), b)
+    shutil.copy(weights_files.beside(first), b)
     assert run_files.checked(submission).is_submission and not run_files.checked(first).is_submission
     assert merged(b, to=c) == (2, 0, 1, [])
     assert contents(c).keys() == contents(a).keys()
@@ -199,7 +199,8 @@ def test_metadata_that_name_a_place_outside_write_nothing_there(folders, tmp_pat
 
 def in_file(path, *values, n=4, more=()):
     rows = simulated(dict(enumerate(values, 1)), n=n) + [row for each in more for row in simulated({8: 1.0}, metric=each)]
-    return RunInFile(write_rows(path, rows), rows[0]["run_id"], {}, 0, False)
+    (run,) = run_files.checked(write_rows(path, rows)).runs()
+    return RunInFile(path, run)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import chance, evaluate
 from lgbench.measurement.scores import Score
 from lgbench.results import run_files
-from lgbench.results.rows import Measured, rows_of, same_in_all_rows
+from lgbench.results.rows import labels_of, rows_of
 from lgbench.results.run_schema import SCHEMA
 from lgbench.training.models import Curve
 from lgbench.training.train import train
@@ -26,7 +26,7 @@ CURVE = Curve([3, 7], torch.tensor([[1.0, 2.0], [0.5, 0.25]]), torch.tensor([[8.
 
 
 def rows(experiment, scores=(), chance=(), curve=CURVE, index=0, diverged=None):
-    return rows_of(experiment, Measured(scores, {}, chance, curve, index, diverged))
+    return rows_of(experiment, {7: [*scores, *chance]}, curve, index, diverged)
 
 
 @pytest.fixture
@@ -46,9 +46,10 @@ def test_rows_have_the_schema_of_run_files_and_the_experiment_in_each(experiment
         "protocol": "quick",
         "protocol_version": 1,
         "changes": [],
+        "plugins": [],
         "seed": 3,
     }
-    assert same_in_all_rows(experiment.record) == same
+    assert labels_of(experiment.record, "raw") == same
     for row in found.to_pylist():
         assert row.items() >= same.items() and row["diverged_step"] is None
 
@@ -136,7 +137,7 @@ def test_rows_that_are_made_again_are_those_of_the_file(made):
         trained = train(group, CPU, points=points_of(group, CPU))
         for index, experiment in enumerate(group):
             level = chance(experiment.task, experiment.measurements, experiment.train, experiment.evaluate)
-            scores = evaluate(experiment, trained.models(index), CPU)
-            points = scores_at_points(trained, index)
-            again = rows_of(experiment, Measured(scores, points, level, trained.curve, index, trained.diverged[index]))
+            scores = {experiment.train.steps: [*evaluate(experiment, trained.models(index), CPU), *level]}
+            scores |= scores_at_points(trained, index)
+            again = rows_of(experiment, scores, trained.curve, index, trained.diverged[index])
             assert repr(again.to_pylist()) == repr(made[experiment].to_pylist())

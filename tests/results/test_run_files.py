@@ -88,7 +88,7 @@ def empty(path: Path) -> None:
 
 
 def no_rows(path: Path) -> None:
-    write_rows(path, [])
+    run_files.write(path, table([]), {})
 
 
 def wrong_types(path: Path) -> None:

@@ -152,18 +152,25 @@ def test_a_change_of_any_byte_is_found(few, tmp_path, many):
             run_files.metadata_of_runs(path)
 
 
-TABLES = {
-    "no text": (lambda table: b"\xff\xfe", "its table of runs is not a compressed table"),
-    "half": (lambda table: table[: len(table) // 8 * 4], "its table of runs is not a compressed table"),
-    "a list": (lambda table: compressed(b"[1]"), "a line of its table of runs is broken"),
-    "a type": (lambda table: compressed(b'{"run_id": 1, "rows": 1, "content": "", "footer": {}}'), "Expected `str`, got `int`"),
-    "other rows": (lambda table: compressed(b'{"run_id": "", "rows": 1, "content": "", "footer": {}}'), "about other rows"),
-    "twice": (lambda table: compressed(b'{"run_id": "", "rows": 1, "content": "", "footer": {}}\n' * 2), "has a run twice"),
-}
+def line(**fields: object) -> bytes:
+    """A line of the table, with these fields other than in an empty run."""
+    return json.dumps({"run_id": "", "rows": 1, "content": "0" * 64, "footer": {}} | fields).encode() + b"\n"
 
 
 def compressed(text: bytes) -> bytes:
     return base64.b64encode(len(text).to_bytes(4, "big") + pa.Codec("zstd").compress(text, asbytes=True))
+
+
+TABLES = {
+    "no text": (lambda table: b"\xff\xfe", "its table of runs is not a compressed table"),
+    "half": (lambda table: table[: len(table) // 8 * 4], "its table of runs is not a compressed table"),
+    "a list": (lambda table: compressed(b"[1]"), "a line of its table of runs is broken"),
+    "a type": (lambda table: compressed(line(run_id=1)), "Expected `str`, got `int`"),
+    "no digest": (lambda table: compressed(line(content="")), "a line of its table of runs is broken"),
+    "fewer than no rows": (lambda table: compressed(line(rows=-1)), "a line of its table of runs is broken"),
+    "other rows": (lambda table: compressed(line()), "about other rows"),
+    "twice": (lambda table: compressed(line() * 2), "has a run twice"),
+}
 
 
 @pytest.mark.parametrize("kind", TABLES)

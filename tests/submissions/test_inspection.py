@@ -32,9 +32,9 @@ from lgbench.functions import carry_out, command_of
 from lgbench.measurement.evaluate import evaluate
 from lgbench.options import RunOptions
 from lgbench.results import run_files
-from lgbench.submissions.inspection import inspected, keys_in, row_keys
+from lgbench.submissions.inspection import _KEY, found_in, inspected, keys_in, row_keys
 from lgbench.submissions.submission import submit
-from lgbench.submissions.verdict import OTHER_ROUNDING, SAME_BITS
+from lgbench.submissions.verdict import OTHER_ROUNDING, Tolerance
 from lgbench.submissions.verification import Verifier, verify
 from lgbench_optimizers import AdamW
 
@@ -58,8 +58,8 @@ def honest(made) -> Path:
 
 def read(path: Path, registry: Registry, whole: bool = True):
     """The inspected run of a file, and what is wrong with it."""
-    wrong: list[str] = []
-    runs = list(inspected({path: None}, registry, wrong, whole))
+    stored, wrong = found_in([path])
+    runs = list(inspected(stored, registry, wrong, whole))
     return (runs[0] if runs else None), "\n".join(wrong)
 
 
@@ -72,8 +72,7 @@ def test_real_runs_pass_and_are_what_the_file_holds(made, installed):
 def test_the_keys_of_rows_that_a_stub_gives_are_those_of_a_real_run(made, installed):
     for path in made:
         run, _ = read(path, installed, whole=False)
-        keys = row_keys(run.experiment)
-        assert list(keys.elements()) and sorted(map(repr, keys.elements())) == sorted(map(repr, keys_in(run.rows)))
+        assert row_keys(run.experiment) == keys_in(run.rows) != {}
 
 
 TASKS = ["toy-walk", "toy-largest", "toy-even", "set-complement", "tomita-2", "dictionary-lookup"]
@@ -92,15 +91,14 @@ def test_the_rows_of_a_run_do_not_depend_on_how_much_is_tested(registry, toy_reg
         return torch.zeros(len(inputs), inputs.shape[1] if every_prefix else 1, task.signature.classes)
 
     found = {(score.metric, score.length) for score in evaluate(experiment, {"raw": model}, CPU)}
-    assert found == {
-        (key.metric, key.length) for key in row_keys(experiment) if key.weights == "raw" and key.length is not None
-    }
+    keys = (dict(zip(_KEY, key, strict=True)) for key in row_keys(experiment))
+    assert found == {(key["metric"], key["length"]) for key in keys if key["weights"] == "raw" and key["length"] is not None}
 
 
 def test_the_experiment_of_a_file_is_the_one_that_was_run(made, installed):
     for path in made:
         run, _ = read(path, installed)
-        record = run.stored.record
+        record = run.record
         asked = Request([record.task], [record.entry], ["toy-mean"], [record.seed])
         (experiment,) = plan(asked, installed).experiments
         assert run.experiment == experiment and run.experiment.measurements == experiment.measurements
@@ -226,6 +224,10 @@ ROWS = [
     (first("tvd", layer=1), "layer=1"),
     (first("train_loss", step=3), "it lacks weights='raw' metric='train_loss' step=1"),
     (lambda rows: rows.remove(next(row for row in rows if row["weights"] == "chance")), "it lacks weights='chance'"),
+    (at(0, run_id="0" * 16), "other than its metadata, in its rows, are run_id"),
+    (at(0, task="small-walk", plugins=[]), "in its rows, are task, plugins"),
+    (at(0, changes=[("train.lr", "1")]), "in its rows, are changes"),
+    (at(0, diverged_step=3), "its rows have several values of diverged_step"),
 ]
 
 
@@ -270,9 +272,9 @@ def plain(tmp_path_factory) -> list[Path]:
 def test_a_measurement_of_a_plugin_is_filed_and_verified_with_no_other_change(measured, tmp_path):
     filed = submit(measured, tmp_path, with_kl()).file
     assert check_filed(tmp_path, with_kl()) == []
-    runs = list(inspected({filed: None}, with_kl(), []))
+    runs = list(inspected(found_in([filed])[0], with_kl(), []))
     assert len(runs) == len(measured) and all({"kl", "tvd"} <= set(run.rows["metric"].to_pylist()) for run in runs)
-    outcomes = list(verify(runs[-2:], CPU, ProgressDisplay()))
+    outcomes = list(verify(runs[-2:], CPU, ProgressDisplay(), Tolerance()))
     assert len(outcomes) == 2 and all(outcome.agrees for outcome in outcomes)
     assert all(outcome.compared == outcome.run.rows.num_rows for outcome in outcomes)
 
@@ -402,8 +404,11 @@ def test_all_seeds_of_an_entry_on_a_task_need_one_rate(tuned_runs, tuned_run, in
     assert "make them in one results folder" in said
 
 
-def verdicts(paths, installed, tolerance=SAME_BITS, tuning=True):
-    runs = list(inspected(dict.fromkeys(paths), installed, []))
+STRICT = Tolerance()
+
+
+def verdicts(paths, installed, tolerance=STRICT, tuning=True):
+    runs = list(inspected(found_in(paths)[0], installed, []))
     assert len(runs) == len(paths)
     return list(verify(runs, CPU, ProgressDisplay(), tolerance, tuning=tuning))
 

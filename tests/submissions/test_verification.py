@@ -21,8 +21,8 @@ from lgbench.execution.progress import ProgressDisplay
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.submissions import verification
-from lgbench.submissions.inspection import inspected
-from lgbench.submissions.verdict import OTHER_ROUNDING, SAME_BITS, chosen
+from lgbench.submissions.inspection import found_in, inspected
+from lgbench.submissions.verdict import OTHER_ROUNDING, Tolerance
 from lgbench.submissions.verification import MAX_MODELS, drawn, evaluate_again, verify
 from lgbench.training.population import Population
 
@@ -54,14 +54,17 @@ def lgbench(*arguments, registry):
     return result
 
 
-def verdicts(paths, installed, single=None):
-    return list(verify(read(paths, installed), CPU, ProgressDisplay(), chosen(single)))
+STRICT = Tolerance()
+
+
+def verdicts(paths, installed, tolerance=STRICT):
+    return list(verify(read(paths, installed), CPU, ProgressDisplay(), tolerance))
 
 
 def read(paths, installed):
     """The inspected runs of files in which nothing is wrong."""
-    wrong = []
-    runs = list(inspected(dict.fromkeys(paths), installed, wrong))
+    stored, wrong = found_in(paths)
+    runs = list(inspected(stored, installed, wrong))
     assert not wrong
     return runs
 
@@ -100,7 +103,7 @@ def test_honest_runs_are_verified_and_nothing_is_written(made, tmp_path, install
 
 def test_every_number_of_a_run_is_compared(honest, installed):
     (verdict,) = verdicts([honest], installed)
-    assert verdict.agrees and verdict.compared == run_files.read(honest).num_rows and verdict.tolerance == SAME_BITS
+    assert verdict.agrees and verdict.compared == run_files.read(honest).num_rows
 
 
 def test_a_value_that_was_made_up_is_found(made, honest, tmp_path, installed):
@@ -152,10 +155,7 @@ def test_a_run_is_trained_in_a_stack_as_large_as_its_own(honest, installed, tmp_
     plain, compiled = verdicts([honest, odd], installed)
     assert seen == [([1, 1, 1], False), ([1, 1, 1, 1, 1], True)]
     assert plain.agrees and plain.otherwise == []
-    assert (
-        compiled.otherwise == ["whether the step is compiled is True in the file and False here"]
-        and compiled.tolerance == SAME_BITS
-    )
+    assert compiled.otherwise == ["whether the step is compiled is True in the file and False here"]
     assert threaded.otherwise == ["the number of threads is 64 in the file and 1 here"]
 
 
@@ -200,7 +200,7 @@ def lowered(rows):
 def test_a_file_that_says_that_it_was_made_elsewhere_is_not_believed(honest, tmp_path, installed):
     """The whole forgery: lower TVD at every length, and every fact altered on which rounding depends."""
     (verdict,) = verdicts([forged(honest, tmp_path / "forged.parquet", elsewhere, lowered)], installed)
-    assert not verdict.agrees and verdict.tolerance == SAME_BITS
+    assert not verdict.agrees
     said = "\n".join(verdict.lines())
     assert said.startswith(f"differs: {TITLE}: tvd (") and "expected within 0.0001; torch is '2.0.0' in the file" in said
     for fact in ("the device is 'cpu (arm64, DEFAULT)'", "the number of threads is 7", "in the population is 100"):
@@ -214,9 +214,8 @@ def test_only_the_reviewer_allows_for_rounding_and_the_verdict_says_so(honest, t
     near = forged(honest, tmp_path / "near", elsewhere, at("tvd", 8, value=there + 0.2))
     far = forged(honest, tmp_path / "far", elsewhere, at("tvd", 8, value=there + 0.31))
     spike = forged(honest, tmp_path / "spike", elsewhere, at("gradient_norm", 7, value=99.0))
-    ok, bad, also_ok = verdicts([near, far, spike], installed, 0.3)
+    ok, bad, also_ok = verdicts([near, far, spike], installed, OTHER_ROUNDING)
     assert ok.agrees and also_ok.agrees and not bad.agrees
-    assert str(ok.tolerance) == str(OTHER_ROUNDING) and not ok.tolerance.points
     (line,) = ok.lines()
     assert line.startswith(f"verified with a wide tolerance: {TITLE}: ")
     assert "within 0.3, means over lengths within 0.1, scores are at most 0.2 apart, and their means over lengths 0.0" in line
@@ -336,7 +335,7 @@ def copied(kept, tmp_path, monkeypatch) -> Path:
 
 
 def by_weights(paths, installed):
-    return list(evaluate_again(read(paths, installed), CPU, ProgressDisplay()))
+    return list(evaluate_again(read(paths, installed), CPU, ProgressDisplay(), Tolerance()))
 
 
 def the(folder: Path, what: str) -> Path:
@@ -350,15 +349,15 @@ def test_all_that_was_measured_of_trained_models_is_the_same_to_the_bit(copied, 
     assert done.exit_code == 0 and "testing the weights again of 4 of 4 runs:" in done.stdout
     assert done.stdout.count("verified by its weights: ") == 4 and "4 of 4 runs verified" in done.stdout
     for verdict in by_weights(sorted(copied.glob("*.parquet")), installed):
-        assert verdict.agrees and verdict.largest == verdict.largest_mean == 0 and verdict.otherwise == []
-        assert verdict.compared == len(scores_at_the_end(verdict.run.stored.path)) > 5 and verdict.tolerance == SAME_BITS
+        assert verdict.agrees and verdict.largest("score") == verdict.largest("mean") == 0 and verdict.otherwise == []
+        assert verdict.compared == len(scores_at_the_end(verdict.run.path)) > 5
     assert {path: path.stat().st_mtime_ns for path in copied.rglob("*")} == before
 
 
 def test_probes_are_among_them(kept_runs):
     for verdict in by_weights(kept_runs.files, Registry.load()):
-        assert verdict.agrees and verdict.largest == 0
-        numbers = scores_at_the_end(verdict.run.stored.path)
+        assert verdict.agrees and verdict.largest("score") == 0
+        numbers = scores_at_the_end(verdict.run.path)
         assert verdict.compared == len(numbers) and any(layer is not None for *_, layer, _ in numbers)
 
 

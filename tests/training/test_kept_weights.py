@@ -143,7 +143,7 @@ def test_after_a_kill_before_any_file_gets_its_name_the_same_command_ends_with_t
         assert process.wait() == -signal.SIGKILL, said
     there = {path.name for path in tmp_path.iterdir() if path.is_file()}
     for path in tmp_path.glob("*.parquet"):
-        assert weights_files.name_beside(path) in there
+        assert weights_files.beside(path).name in there
     assert len(there) == link - 1 and there <= files(kept).keys()
     published.make(tmp_path, **WHAT, keep_weights=True)
     assert files(tmp_path) == files(kept)
