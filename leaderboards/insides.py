@@ -7,10 +7,10 @@ from math import nan
 import numpy as np
 from findings import NORMS, boards_of, markdown_table, versions
 
-from lgbench.results.boards import Board, Row, exponent
+from lgbench.results.boards import Board, Cell, Row, exponent
 from lgbench.results.leaderboard import EVERYWHERE, Results
 from lgbench.results.statistics import Floats, interval
-from lgbench.results.sweeps import Sweep, SweepCell, SweepRequest, sweeps
+from lgbench.results.sweeps import Sweep, SweepRequest, sweeps
 
 SCHEMES = (*(f"transformer+{norm}" for norm in NORMS), "set-attention", "set-attention+attention-layer-norm")
 NO_NORM = "transformer+no-norm"
@@ -134,7 +134,7 @@ def depth(swept: Results) -> str:
 def diverged(swept: Results) -> str:
     """How many of the models of the sweep over depth diverged."""
     found = sweeps(swept, SweepRequest("model.layers", "diverged"))
-    cells = [cell for sweep in found for own in sweep.cells.values() for cell in own]
+    cells = [cell for sweep in found for own in sweep.cells.values() for cell in own.values()]
     lost, every = sum(round(cell.mean * cell.n) for cell in cells), sum(cell.n for cell in cells)
     return f"Of {every} models {lost or 'none'} diverged.\n"
 
@@ -178,7 +178,7 @@ def _by_value(swept: Results, setting: str, metrics: dict[str, str]) -> str:
         lines = [[about, *(f"{setting.removeprefix('model.')} {value}" for value in values)], [":--", *["--:"] * len(values)]]
         for title, sweep in own:
             for entry in sweep.lines:
-                cells = {str(cell.value): cell for cell in sweep.cells[entry]}
+                cells = {str(value): cell for value, cell in sweep.cells[entry].items()}
                 name = f"{sweep.board.name}, `{entry.removeprefix('transformer+')}`"
                 lines.append([name if len(metrics) == 1 else f"{name}: {title}", *(_number(cells.get(v)) for v in values)])
         tables.append(markdown_table(lines))
@@ -186,10 +186,10 @@ def _by_value(swept: Results, setting: str, metrics: dict[str, str]) -> str:
 
 
 def _values(sweep: Sweep) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(str(cell.value) for cells in sweep.cells.values() for cell in cells))
+    return tuple(dict.fromkeys(str(value) for cells in sweep.cells.values() for value in cells))
 
 
-def _number(cell: SweepCell | None) -> str:
+def _number(cell: Cell | None) -> str:
     if cell is None:
         return "-"
     around = "" if cell.low is None or cell.high is None else f" [{cell.low:.3g}, {cell.high:.3g}]"

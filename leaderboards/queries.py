@@ -142,8 +142,8 @@ class Queries:
     def swept(self, entry: str, name: str, setting: str, value: float, metric: str = "tvd", digits: int = 3) -> str:
         """Mean of an entry at one value of a setting, from the runs in inside/runs."""
         for sweep in self._sweeps(setting, metric):
-            cells = sweep.cells.get(f"transformer+{entry}", ()) if sweep.board.name == name else ()
-            if (cell := next((cell for cell in cells if cell.value == value), None)) is not None:
+            cells = sweep.cells.get(f"transformer+{entry}", {}) if sweep.board.name == name else {}
+            if cell := cells.get(value):
                 return f"{cell.mean:.{digits}f}"
         raise Stale(f"{entry} was not run on {name} with {setting} {value}")
 

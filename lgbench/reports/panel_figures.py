@@ -80,7 +80,7 @@ def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Mapping[str, int
     With `loglog`, both axes are logarithmic, and values at or below 0 are left out.
     """
     labels = dict(zip(entries, short(entries), strict=True))
-    values = ordered(cell.value for sweep in drawn for entry in entries for cell in sweep.cells.get(entry, ()))
+    values = ordered(value for sweep in drawn for entry in entries for value in sweep.cells.get(entry, ()))
     across = axis(setting, values, loglog)
     ticks = [value for value in values if not isinstance(value, str)]
     parts = [_sweep_part(sweep, labels, across, ticks, loglog) for sweep in drawn]
@@ -94,11 +94,11 @@ def _sweep_part(sweep: Sweep, labels: Mapping[str, str], across: Across, ticks: 
         return str(value) if across.categories else value
 
     cells: list[dict[str, Any]] = [
-        dict(entry=entry, label=labels[entry], setting=placed(cell.value))
-        | dict(mean=cell.mean, low=cell.low, high=cell.high, n=cell.n, chance=sweep.chance.get(cell.value))
+        dict(entry=entry, label=labels[entry], setting=placed(value))
+        | dict(mean=cell.mean, low=cell.low, high=cell.high, n=cell.n, chance=sweep.chance.get(value))
         for entry, own in sweep.cells.items()
         if entry in labels
-        for cell in own
+        for value, cell in own.items()
     ]
     cells = above_zero(cells) if loglog else cells
     chance = [{"setting": placed(value), "mean": level} for value, level in sweep.chance.items() if level > 0 or not loglog]

@@ -239,7 +239,7 @@ def _against_setting(results: Results, asked: PlotRequest, inside: Inside | None
     swept = [sweep for sweep in found if {*entries} & {*sweep.lines}]
     _require_room(len(swept), "boards and lengths", "--task, --protocol or --length")
     if asked.loglog:
-        _say_left_out([cell.mean for sweep in swept for entry in entries for cell in sweep.cells.get(entry, ())], say)
+        _say_left_out([cell.mean for sweep in swept for entry in entries for cell in sweep.cells.get(entry, {}).values()], say)
     return panel_figures.sweep_figure(swept, asked.across, slots(entries, results.entry_order), asked.loglog)
 
 

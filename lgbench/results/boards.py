@@ -215,7 +215,7 @@ def ranked_rows(
 ) -> tuple[Row, ...]:
     """Rows of a board, best mean first; by name for a metric without ranks."""
     levels = {(level.kind, level.length): level.mean for level in chance}
-    cells, standing = _cells(models, metric), _standings(models, metric, levels) if metric.ranks else {}
+    cells, standing = cells_of(models, metric), _standings(models, metric, levels) if metric.ranks else {}
     has_effective = metric.threshold is not None and not metric.reaches(levels.get(OOD, np.nan))
     ranked = list(standing)
     differences = against(models, metric, baseline, ranked)
@@ -295,7 +295,7 @@ def _fitted(models: BoardValues, entry: str) -> Fitted | None:
     return Fitted(sum(fits.values()), len(fits), *ends)
 
 
-def _cells(models: BoardValues, metric: Metric) -> dict[str, dict[Column, Cell]]:
+def cells_of(models: BoardValues, metric: Metric) -> dict[str, dict[Column, Cell]]:
     """Cells with a value, by entry and column."""
     values = np.stack(list(models.columns.values()), 1)  # (E, C, S)
     counts, means = np.isfinite(values).sum(-1), mean_of_known(values)

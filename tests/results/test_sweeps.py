@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import struct
@@ -19,7 +20,7 @@ from lgbench.reports.panel_figures import axis
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
 from lgbench.results.statistics import share_interval
-from lgbench.results.sweeps import SweepRequest, setting_values, sweeps
+from lgbench.results.sweeps import SweepRequest, settings_in, sweeps
 
 ENTRIES = ("transformer+pre-norm", "transformer+peri-norm")
 TASKS = ("alpha-1", "alpha-2")
@@ -47,12 +48,22 @@ def columns_of(entry: str, task: str, seed: int, width: int, **changes: str) -> 
     return {"entry": entry, "task": task, "family": "alpha", "seed": seed, "run_id": run_id, "changes": list(changed.items())}
 
 
+def settings(changes, experiment=EXPERIMENT) -> dict:
+    """The settings in the metadata of a run with changes of its protocol."""
+    options, train = dict(experiment["options"]), dict(experiment.get("train", {}))
+    for name, text in changes:
+        own, key = (train, name.removeprefix("train.")) if name.startswith("train.") else (options, name)
+        own[key] = ast.literal_eval(text)
+    return experiment | {"options": list(options.items()), "train": train}
+
+
 def write_run(folder, entry, task, seed, width, extra=(), diverged=None, experiment=EXPERIMENT, **changes) -> None:
     same = columns_of(entry, task, seed, width, **changes)
     rows = simulated({n: value(entry, task, seed, width, n) for n in LENGTHS}, TRAINED, **same)
     rows += simulated({n: 0.5 + n / 100 for n in LENGTHS}, TRAINED, weights="chance", **same)
     rows += [row | same for row in extra]
-    about = {"experiment": experiment, "measurements": descriptions(lgbench_measurements.lgbench_measurements())}
+    described = descriptions(lgbench_measurements.lgbench_measurements())
+    about = {"experiment": settings(same["changes"], experiment), "measurements": described}
     write_rows(folder / f"{same['run_id']}.parquet", [row | {"diverged_step": diverged} for row in rows], **about)
 
 
@@ -124,7 +135,7 @@ def test_points_are_what_the_boards_of_their_protocols_say(folder):
         changes = dict(board.protocol.changes)
         if "train.lr" not in changes:
             for row in board.rows:
-                (cell,) = [c for c in sweep.cells[row.entry] if c.value == int(changes.get("model.width", OWN))]
+                cell = sweep.cells[row.entry][int(changes.get("model.width", OWN))]
                 ood = row.cell("OOD")
                 assert (cell.mean, cell.low, cell.high, cell.n) == (ood.mean, ood.low, ood.high, ood.n)
 
@@ -134,7 +145,7 @@ def test_runs_with_another_change_are_in_a_panel_of_their_own_that_names_it(fold
     plain, other = found(folder)
     assert plain.board.protocol == ProtocolUse("quick", 1)
     assert other.board.protocol == ProtocolUse("quick", 1, (("train.lr", "0.01"),))
-    assert [cell.value for cell in other.cells[ENTRIES[0]]] == [16, 64] and set(other.cells) == {ENTRIES[0]}
+    assert [*other.cells[ENTRIES[0]]] == [16, 64] and set(other.cells) == {ENTRIES[0]}
     spec, _ = drawn(folder, tmp_path, "--x", "model.width")
     assert "train.lr=0.01" in json.dumps(spec) and len(cells_of(spec, 1)) == 2
     spec, _ = drawn(folder, tmp_path, "--x", "model.width", "--protocol", "quick/1 train.lr=0.01")
@@ -144,7 +155,7 @@ def test_runs_with_another_change_are_in_a_panel_of_their_own_that_names_it(fold
 def test_a_learning_rate_is_swept_where_the_width_is_the_same(folder):
     panels = found(folder, setting="train.lr")
     assert [sweep.board.protocol.changes for sweep in panels] == [(("model.width", "16"),), (("model.width", "64"),)]
-    assert all([c.value for c in sweep.cells[ENTRIES[0]]] == [0.003, 0.01] for sweep in panels)
+    assert all([*sweep.cells[ENTRIES[0]]] == [0.003, 0.01] for sweep in panels)
     assert all(sweep.lines == [ENTRIES[0]] for sweep in panels)
 
 
@@ -170,11 +181,10 @@ def test_a_family_is_over_the_tasks_on_which_the_setting_has_several_values(tmp_
     results = Results(tmp_path)
     left_out: list[str] = []
     (sweep,) = sweeps(results, SweepRequest("model.width", "tvd"), left_out.append)
-    assert sweep.board.name == "alpha-1" and [cell.value for cell in sweep.cells[ENTRIES[0]]] == [16, 32, 64]
+    assert sweep.board.name == "alpha-1" and [*sweep.cells[ENTRIES[0]]] == [16, 32, 64]
     (said,) = dict.fromkeys(left_out)
     assert said == "alpha-2 under quick/1, where no entry has several values of model.width"
-    direct = {c.value: c.mean for c in found(tmp_path, name="alpha-1")[0].cells[ENTRIES[0]]}
-    assert {cell.value: cell.mean for cell in sweep.cells[ENTRIES[0]]} == direct
+    assert found(tmp_path, name="alpha-1")[0].cells == sweep.cells
 
 
 def test_a_point_may_have_its_tasks_from_several_protocols(tmp_path):
@@ -187,16 +197,17 @@ def test_a_point_may_have_its_tasks_from_several_protocols(tmp_path):
         for width in (16, 32):
             changed = same | {"changes": [("model.width", str(width))], "run_id": f"{seed} {width}"}
             values = {n: value(ENTRIES[0], TASKS[1], seed, width, n) for n in LENGTHS}
-            write_rows(tmp_path / f"{seed} {width}.parquet", simulated(values, TRAINED, **changed))
+            about = {"experiment": settings(changed["changes"]), "measurements": measured_by_all()}
+            write_rows(tmp_path / f"{seed} {width}.parquet", simulated(values, TRAINED, **changed), **about)
         write_run(tmp_path, ENTRIES[0], TASKS[1], seed, OWN, experiment=wide)  # at 64, where task 1 has nothing
     results = Results(tmp_path)
     left_out: list[str] = []
     (sweep,) = sweeps(results, SweepRequest("model.width", "tvd"), left_out.append)
-    assert {c.value: c.mean for c in sweep.cells[ENTRIES[0]]} == pytest.approx(
+    assert {value: cell.mean for value, cell in sweep.cells[ENTRIES[0]].items()} == pytest.approx(
         {width: np.mean(by_hand(ENTRIES[0], width, seeds=(0, 1))) for width in (16, 32)}, abs=1e-4
     )
     (said,) = dict.fromkeys(left_out)
-    assert said == "seeds 0, 1 of transformer+pre-norm with model.width 64, which lack runs on all of the 2 tasks of alpha"
+    assert said == "seeds 0, 1 of transformer+pre-norm with model.width 64, which lack a tvd on all of the 2 tasks of alpha"
 
 
 def test_a_seed_that_lacks_a_task_is_in_no_mean_and_is_told(tmp_path):
@@ -206,11 +217,11 @@ def test_a_seed_that_lacks_a_task_is_in_no_mean_and_is_told(tmp_path):
     results = Results(tmp_path)
     left_out: list[str] = []
     (sweep,) = sweeps(results, SweepRequest("model.width", "tvd"), left_out.append)
-    first, second = sweep.cells[ENTRIES[0]]
+    first, second = sweep.cells[ENTRIES[0]].values()
     assert (first.n, second.n) == (2, 3)
     assert first.mean == pytest.approx(np.mean(by_hand(ENTRIES[0], 16, seeds=(0, 1))), abs=1e-4)
     (said,) = dict.fromkeys(left_out)
-    assert said == "seed 2 of transformer+pre-norm with model.width 16, which lacks runs on all of the 2 tasks of alpha"
+    assert said == "seed 2 of transformer+pre-norm with model.width 16, which lacks a tvd on all of the 2 tasks of alpha"
 
 
 # Probes and numbers of trainings
@@ -249,7 +260,7 @@ def deep(tmp_path_factory):
         losses = [3.0, 2.0, 1.0, 1.0 + layers * (seed + 1) / 100] if not lost else [3.0, float("inf"), None, float("nan")]
         norms = [1.0, layers * 10.0 + seed, 2.0, 0.5] if not lost else [1.0, layers * 100.0, float("inf"), None]
         change = {} if layers == 2 else {"model.layers": str(layers)}
-        experiment = EXPERIMENT | {"options": [["model.layers", 2]]}
+        experiment = settings(change.items(), {"options": [["model.layers", 2]]})
         extra = [row | {"weights": "raw"} for row in curve(losses, norms)]
         same = columns_of(ENTRIES[0], TASKS[0], seed, OWN, **change) | {"run_id": f"{layers} {seed}"}
         rows = [row | same for row in simulated({n: 0.5 for n in LENGTHS}, TRAINED) + extra]
@@ -272,7 +283,7 @@ def test_a_seed_diverged_on_a_family_if_it_did_on_any_task(tmp_path):
     for task, seed, width in itertools.product(TASKS, range(3), (16, OWN)):
         write_run(tmp_path, ENTRIES[0], task, seed, width, diverged=3 if (task, seed, width) == (TASKS[1], 0, 16) else None)
     (sweep,) = found(tmp_path, "diverged")
-    assert [cell.mean for cell in sweep.cells[ENTRIES[0]]] == [0.3333, 0.0]
+    assert [cell.mean for cell in sweep.cells[ENTRIES[0]].values()] == [0.3333, 0.0]
 
 
 def test_the_gradient_norm_is_the_largest_finite_one_of_every_seed(deep, tmp_path):
@@ -303,14 +314,15 @@ def test_the_interval_of_a_share_is_that_of_scipy():
 # Settings and their axes
 
 
-def test_changes_say_a_value_and_footers_where_they_do_not(folder):
+def test_settings_are_those_of_the_metadata_in_one_notation(folder):
     results = Results(folder)
-    runs = {run: results.protocols[number] for run, number in results.rows("select distinct run_id, protocol from models")}
-    widths, rates, precision = (setting_values(results, s, runs) for s in ("model.width", "train.lr", "precision"))
-    assert widths == {run: int(dict(use.changes).get("model.width", OWN)) for run, use in runs.items()}
-    assert set(rates.values()) == {0.003, 0.01} and set(precision.values()) == {"float32"}
-    assert set(setting_values(results, "norm.affine", runs).values()) == {"on"}
-    assert setting_values(results, "model.none", runs) == {}
+    settings = {run: settings_in(metadata) for run, metadata in results.metadata()}
+    assert {own["norm.affine"] for own in settings.values()} == {"on"}
+    assert {own["precision"] for own in settings.values()} == {"float32"}
+    assert settings_in({"experiment": {"protocol": {}, "options": [["a", 2.0], ["b", None]]}}) == {
+        "precision": "float32",
+        "a": 2,
+    }
 
 
 def test_an_axis_is_logarithmic_where_positive_numbers_span_more_than_a_factor_of_8():
