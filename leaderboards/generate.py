@@ -28,7 +28,7 @@ from lgbench.reports.figure import Spec, figure
 from lgbench.reports.marks import slots
 from lgbench.reports.probe_figures import predictor_figure
 from lgbench.results.leaderboard import Results
-from lgbench.results.predictors import TIMES, predictors
+from lgbench.results.predictors import TIMES, probed
 
 HERE = Path(__file__).parent
 INSIDE = HERE / "inside"
@@ -64,7 +64,8 @@ def pictures(results: Results) -> Iterator[tuple[Path, Spec]]:
     protocol = versions(results)[0]
     maps = cells(results)
     yield HERE / "factors.svg", picture(maps, tested(maps), protocols(results))
-    yield HERE / "predictors.svg", predictor_figure(predictors(results, protocol=protocol), tvd(results), TIMES)
+    (readings,) = probed(results, protocol=protocol)
+    yield HERE / "predictors.svg", predictor_figure(readings.predictors(), tvd(results), TIMES)
     for folder in (HERE, INSIDE):
         for command in PLOT.finditer((folder / "README.md.jinja").read_text(encoding="utf-8")):
             yield HERE.parent / command["out"], plotted(shlex.split(command["words"]))

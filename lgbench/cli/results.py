@@ -114,18 +114,19 @@ def predictors(query: options.BoardQuery, times: int, form: str, out: Path | Non
     from lgbench.reports import plots
     from lgbench.reports.analyses import predictor_tables
     from lgbench.reports.probe_figures import predictor_figure
-    from lgbench.results.predictors import predictors as found_in
+    from lgbench.results.predictors import probed
 
     if out:
         plots.known_format(out)
     runs = opened(query.results)
     every = query.protocol == ALL_PROTOCOLS
-    found = found_in(runs, query.metric, query.task, None if every else query.protocol, times)
-    uses = list(dict.fromkeys(str(each.protocol) for each in found))
-    if not every:
-        found = [each for each in found if str(each.protocol) in uses[:1]]
-    elif out and len(uses) > 1:
+    readings = probed(runs, query.metric, query.task, None if every else query.protocol, times)
+    uses = [str(each.protocol) for each in readings]
+    if every and out and len(uses) > 1:
         raise UsageError(f"a figure is of one protocol, and these runs have {', '.join(uses)}; choose with --protocol")
+    found = [each for own in (readings if every else readings[:1]) for each in own.predictors()]
+    if not found:
+        raise UsageError("no probe differs between these runs; make more of them with `lgbench run --probe all`")
     (about, *_) = (each for each in runs.metrics if each.name == query.metric)
     plain = [vars(each) | {"protocol": str(each.protocol), "metric": about.name} for each in found]
     _show(form, plain, predictor_tables(found, about))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from scipy.stats import rankdata
@@ -48,12 +49,25 @@ Readings = Mapping[str, Mapping[str, Floats]]
 """Probe and score of each seed, (2, S), by task and entry."""
 
 
-def predictors(
-    results: Results, metric: str = PRIMARY_METRIC, name: str | None = None, protocol: str | None = None, times: int = TIMES
-) -> list[Predictor]:
-    """Predictors of every protocol and family, the most telling protocol and the strongest correlation first.
+@dataclass(frozen=True)
+class Probed:
+    """Readings of probes under one protocol."""
 
-    Those without an interval come last in their family.
+    protocol: ProtocolUse
+    readings: Mapping[tuple[str, str], Readings]
+    """By family and probe."""
+
+    def predictors(self) -> list[Predictor]:
+        """Predictors of every family, the strongest correlation first; those without an interval come last in their family."""
+        every = (_predictor(self.protocol, *place, readings) for place, readings in self.readings.items())
+        found = [each for each in every if each]
+        return sorted(found, key=lambda each: (each.family, each.low is None, -abs(each.correlation), each.probe))
+
+
+def probed(
+    results: Results, metric: str = PRIMARY_METRIC, name: str | None = None, protocol: str | None = None, times: int = TIMES
+) -> list[Probed]:
+    """Readings by protocol, the most telling first.
 
     Entries with raw weights alone. `name` is a family or a task. Raises UsageError for an unknown name, or without probes.
     """
@@ -62,20 +76,12 @@ def predictors(
     unranked = [each.name for each in results.metrics if not each.ranks]
     asked = {"name": chosen.name, "protocols": results.numbers(protocol)}
     rows = results.rows(packaged("predictors"), {"metric": metric, "unranked": unranked, "times": times, **asked})
-    found: dict[tuple[int, str, str], dict[str, dict[str, list[tuple[float, float]]]]] = defaultdict(dict)
-    for number, family, task, probe, entry, _, value, score in rows:
-        found[number, family, probe].setdefault(task, {}).setdefault(entry, []).append((value, score))
+    found: dict[int, dict[tuple[str, str], dict[str, dict[str, Floats]]]] = defaultdict(lambda: defaultdict(dict))
+    for (number, family, task, probe, entry), own in groupby(rows, lambda row: row[:5]):
+        found[number][family, probe].setdefault(task, {})[entry] = np.array([row[6:] for row in own]).T
     if not found:
         raise UsageError("no run has a probe beside its scores; `lgbench run --probe all` makes such runs")
-    made = []
-    for (number, family, probe), tasks in found.items():
-        readings = {task: {entry: np.array(own).T for entry, own in entries.items()} for task, entries in tasks.items()}
-        if (each := _predictor(results.protocols[number], family, probe, readings)) is not None:
-            made.append(each)
-    place = {use: number for number, use in results.protocols.items()}
-    return sorted(
-        made, key=lambda each: (place[each.protocol], each.family, each.low is None, -abs(each.correlation), each.probe)
-    )
+    return [Probed(results.protocols[number], found[number]) for number in sorted(found)]
 
 
 def _predictor(protocol: ProtocolUse, family: str, probe: str, readings: Readings) -> Predictor | None:

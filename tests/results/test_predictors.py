@@ -18,9 +18,13 @@ from lgbench.reports.figure import LETTER
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
-from lgbench.results.predictors import MIN_ENTRIES, _predictor, predictors
+from lgbench.results.predictors import MIN_ENTRIES, _predictor, probed
 
 TOLD = descriptions(lgbench_measurements.lgbench_measurements())
+
+
+def predictors(results):
+    return [each for own in probed(results) for each in own.predictors()]
 
 
 def write(folder, task, entry, seed, scores, entropies, **columns):
