@@ -6,9 +6,9 @@ import copy
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from lgbench.contracts import NAME, RESERVED_NAMES, Facts, Task, Tokens
-from lgbench.errors import LgbenchError, RunFailed, RunFileError, Unsupported, UsageError, located, unknown
+from lgbench.contracts import NAME, RESERVED_NAMES, Task, Tokens
+from lgbench.errors import LgbenchError, RunFailed, Unsupported, UsageError, located, unknown
 from lgbench.execution.device import choose_device, environment, full_float32
-from lgbench.execution.runner import loaded_plugin
+from lgbench.execution.runner import footer_of
 from lgbench.experiment.components import find_tasks, plugins_used, versions_of
 from lgbench.experiment.contexts import board_lengths, no_answer_counts
 from lgbench.experiment.experiment import Tested
@@ -29,13 +29,11 @@ from lgbench.experiment.record import EXTERNAL, EXTERNAL_VERSION, Evaluation, Ex
 from lgbench.experiment.settings import check_settings, flat, override
 from lgbench.extensions.catalog import Found
 from lgbench.extensions.function_files import as_name, require_logits
-from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import chance, evaluate
 from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files
-from lgbench.results.metrics import descriptions
 from lgbench.results.rows import rows_of
 from lgbench.results.stored_runs import ExternalModel
 from lgbench.results.submission_files import digest
@@ -43,8 +41,6 @@ from lgbench.results.submission_files import digest
 Model = nn.Module | Callable[[Tensor], Any]
 MAX_NAME = 200
 """Characters of a name in a footer."""
-UNNAMED = "model"
-"""Name of a model without one, such as a lambda."""
 
 
 def described(model: Model) -> ExternalModel:
@@ -63,7 +59,7 @@ def name_of(model: Model) -> str:
     ('linear', 'model')
     """
     own = type(model).__name__ if isinstance(model, nn.Module) else getattr(model, "__name__", type(model).__name__)
-    return as_name(own.replace("<lambda>", "")) or UNNAMED
+    return as_name(own.replace("<lambda>", "")) or "model"
 
 
 def device_of(model: Model, named: str | None) -> torch.device:
@@ -99,15 +95,15 @@ def asked(model: Model, name: str, task: Task, device: torch.device) -> Iterator
     if not isinstance(model, nn.Module):
         yield predict
         return
-    before, modes = device_of(model, None), {module: module.training for module in model.modules()}
+    before, in_training = device_of(model, None), [module for module in model.modules() if module.training]
     model.eval()
     if device != before:
         model.to(device)
     try:
         yield predict
     finally:
-        for module, training in modes.items():
-            module.training = training
+        for module in in_training:
+            module.training = True
         if device != before:
             model.to(before)
 
@@ -148,18 +144,13 @@ NOT_TRAINED = "none"
 """In place of the optimizer's name."""
 
 
-@dataclass(frozen=True)
-class External(Tested):
-    """Model trained outside lgbench, on a task."""
-
-    took_part: frozenset[str]
-    """Names of the distributions and plugin files behind its numbers and measurements."""
-
-
 def planned(
     name: str, task: str, lengths: Sequence[int] | None, seed: int, changed: Mapping[str, str], registry: Registry
-) -> External:
-    """Model on its task. Raises UsageError for an invalid name, task, length, setting or seed."""
+) -> tuple[Tested, Collection[str]]:
+    """Model on its task, and the names of the distributions and plugin files behind its numbers and measurements.
+
+    Raises UsageError for an invalid name, task, length, setting or seed.
+    """
     if not isinstance(name, str) or not NAME.fullmatch(name) or name in RESERVED_NAMES:
         raise UsageError(f"a model cannot have the name {name!r}: use lower-case letters, digits and hyphens, as in my-model")
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
@@ -185,7 +176,7 @@ def planned(
     chosen = [registry.measurements.found(each) for each in registry.measurements.names()]
     chosen = [each for each in chosen if takes_part(each.thing, tested, frozenset())]
     record = _record(name, found, train, test, changes, registry).with_seed(seed)
-    return External(record, tested, tuple(each.thing for each in chosen), frozenset({**versions_of(found, *chosen)}))
+    return Tested(record, tested, tuple(each.thing for each in chosen)), versions_of(found, *chosen).keys()
 
 
 def _record(
@@ -268,7 +259,7 @@ def evaluate_model(
         raise UsageError(f"the model is {model!r:.100}, expected a module or a function from inputs to logits")
     changes = {key: str(value) for key, value in (set or {}).items()}
     registry = Registry.load(files=[Path(file) for file in plugins])
-    whole = planned(name_of(model) if name is None else name, task, lengths, seed, changes, registry)
+    whole, took_part = planned(name_of(model) if name is None else name, task, lengths, seed, changes, registry)
     folder = None if results is None else Path(results)
     if folder is not None:
         run_files.require_writable(folder)
@@ -279,12 +270,14 @@ def evaluate_model(
     level = chance(whole.task, whole.measurements, whole.train, whole.evaluate)
     rows = rows_of(whole, {whole.train.steps: [*scores, *level]})
     if folder is not None:
-        footer = _footer(whole, described(model), registry.loaded(), on, time.perf_counter() - started)
-        _file(folder, whole, rows, footer)
+        execution = {"population": 1, "compiled": False, "resumed": False}
+        footer = footer_of(whole, took_part, registry.loaded(), execution, environment(on))
+        seconds = {"train": 0.0, "total": time.perf_counter() - started}
+        _file(folder, whole.record, rows, {**footer, "seconds": seconds, **described(model).field})
     return rows
 
 
-def _scores(model: Model, whole: External, device: torch.device) -> list[Score]:
+def _scores(model: Model, whole: Tested, device: torch.device) -> list[Score]:
     name = whole.record.entry
     try:
         with full_float32(), asked(model, name, whole.task, device) as predict:
@@ -295,31 +288,13 @@ def _scores(model: Model, whole: External, device: torch.device) -> list[Score]:
         raise RunFailed(f"{whole.record.title} failed: {located(error)}") from error
 
 
-def _footer(
-    whole: External, model: ExternalModel, loaded: Sequence[Distribution], device: torch.device, seconds: float
-) -> dict[str, Any]:
-    return {
-        "experiment": asdict(whole.record),
-        "plugins": [loaded_plugin(distribution, whole.took_part).content for distribution in loaded],
-        "measurements": descriptions(whole.measurements),
-        "execution": {"population": 1, "compiled": False, "resumed": False},
-        "environment": environment(device),
-        "seconds": {"train": 0.0, "total": seconds},
-        **model.field,
-        **Facts.field(whole.task),
-    }
-
-
-def _file(folder: Path, whole: External, rows: pa.Table, footer: Mapping[str, Any]) -> None:
+def _file(folder: Path, record: ExperimentRecord, rows: pa.Table, footer: Mapping[str, Any]) -> None:
     """Write a new run file. Raises UsageError for an existing file with other numbers."""
-    name = run_files.name_for(whole.record)
-    run_files.write(folder / name, rows, footer)
-    try:
-        there = digest({}, run_files.read(folder / name))
-    except RunFileError as error:
-        raise RunFileError(f"{folder} has no whole run file of the name {name}: remove it there ({error})") from error
-    if there != digest({}, rows):
-        record = whole.record
+    path = run_files.path_for(folder, record)
+    if renamed := run_files.make_room(path, record.run_id):
+        warnings.warn(renamed, stacklevel=3)
+    run_files.write(path, rows, footer)
+    if digest({}, run_files.read(path)) != digest({}, rows):
         raise UsageError(
             f"{folder} has other numbers of a model with the name {record.entry} and the seed {record.seed} on {record.task}: "
             "give this model another name or seed, or name another folder"

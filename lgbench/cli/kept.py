@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -18,6 +18,7 @@ from lgbench.cli.output import complain, console, echo, echo_data, installed
 if TYPE_CHECKING:
     import torch
 
+    from lgbench.kept import Prediction
     from lgbench.results.stored_runs import StoredRun
 
 
@@ -82,8 +83,7 @@ def predict(query: ModelQuery, contexts: Sequence[str], as_json: bool) -> None:
     model = kept.loaded(own, registry, query.where(), query.weights)
     found = [kept.predicted(model, text) for text in contexts]
     if as_json:
-        rows = [asdict(each) | {"p": [p if isfinite(p) else None for p in each.p], "tvd": each.tvd} for each in found]
-        echo_data(json.dumps([_named(row) for row in rows], indent=2, allow_nan=False) + "\n")
+        echo_data(json.dumps([_document(each) for each in found], indent=2, allow_nan=False) + "\n")
         return
     for each in found:
         echo(f"{model.record.title}, {model.weights} weights, after {each.context}")
@@ -94,16 +94,11 @@ def predict(query: ModelQuery, contexts: Sequence[str], as_json: bool) -> None:
             echo(f"TVD {each.tvd:.4f}" if isfinite(each.tvd) else "the model's answer is not finite")
 
 
-def _named(row: dict[str, object]) -> dict[str, object]:
-    """As readers of JSON know the two distributions."""
-    tvd = row["tvd"]
-    return {
-        "context": row["context"],
-        "answers": row["answers"],
-        "p": row["p"],
-        "p_star": row["right"],
-        "tvd": tvd if isinstance(tvd, float) and isfinite(tvd) else None,
-    }
+def _document(found: Prediction) -> dict[str, object]:
+    """As readers of JSON know the two distributions. JSON has no NaN."""
+    p = [value if isfinite(value) else None for value in found.p]
+    tvd = found.tvd if found.tvd is not None and isfinite(found.tvd) else None
+    return {"context": found.context, "answers": found.answers, "p": p, "p_star": found.right, "tvd": tvd}
 
 
 @click.command()

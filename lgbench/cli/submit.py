@@ -140,11 +140,7 @@ def _outcomes(
 
     where = choose_device(asked.device)
     found, unreadable = inspection.found_in(runs)
-    named = [run for run in found if run.is_named(asked.patterns)]
-    if found and not named:
-        raise UsageError(_none_named(asked.patterns, found))
-    drawn = verification.drawn(named, asked.sample)
-    _echo_runs(drawn, len(named), "testing the weights again of" if asked.evaluate_only else "running again")
+    drawn = _drawn(found, asked)
     wrong += unreadable
     registry = installed(asked.plugins, only={name for run in drawn for name in run.metadata.took_part})
     inspected = list(inspection.inspected(drawn, registry, wrong))
@@ -157,13 +153,18 @@ def _outcomes(
         yield from verification.verify(inspected, where, shown, allowed, asked.tuning)
 
 
-def _echo_runs(runs: Sequence[StoredRun], found: int, doing: str) -> None:
-    how = ", drawn at random" if len(runs) < found else ""
-    echo(f"{doing} {len(runs)} of {found} runs{how}:" if found else "there is no run to repeat")
+def _drawn(found: Sequence[StoredRun], asked: RerunRequest) -> list[StoredRun]:
+    """Runs to repeat, which are printed. Raises UsageError if no run has a name that was asked for."""
+    from lgbench.submissions.verification import drawn
+
+    named = [run for run in found if run.is_named(asked.patterns)]
+    if found and not named:
+        patterns = ", ".join(map(repr, asked.patterns))
+        raise UsageError(f"--run {patterns} names none of the {len(found)} runs; the first is {found[0].where}")
+    runs = drawn(named, asked.sample)
+    doing = "testing the weights again of" if asked.evaluate_only else "running again"
+    how = ", drawn at random" if len(runs) < len(named) else ""
+    echo(f"{doing} {len(runs)} of {len(named)} runs{how}:" if named else "there is no run to repeat")
     for run in runs:
         echo(f"  {run.where}")
-
-
-def _none_named(patterns: Sequence[str], found: Sequence[StoredRun]) -> str:
-    asked = ", ".join(repr(pattern) for pattern in patterns)
-    return f"--run {asked} names none of the {len(found)} runs; the first is {found[0].where}"
+    return runs

@@ -18,7 +18,7 @@ from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.tracking import Following, Tracking
 from lgbench.execution.work_queue import CHECKPOINT, PlannedPopulation, path_of
 from lgbench.experiment.contexts import point_steps
-from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.experiment import Experiment, Tested
 from lgbench.experiment.record import LoadedPlugin
 from lgbench.extensions.loading import Distribution
 from lgbench.measurement.evaluate import chance, evaluate, evaluate_point
@@ -160,17 +160,27 @@ class PopulationRunner:
     def _footer(self, experiment: Experiment, trained: Trained) -> dict[str, Any]:
         self._environment = self._environment or environment(self.execution.device)
         took_part = experiment.plugins.keys() | experiment.measured_by.keys()
-        return {
-            "experiment": asdict(experiment.record),
-            "plugins": [loaded_plugin(distribution, took_part).content for distribution in self.loaded],
-            "measurements": descriptions(experiment.measurements),
-            "execution": {"population": trained.stack, "compiled": trained.compiled, "resumed": trained.resumed},
-            "environment": self._environment,
-            **Facts.field(experiment.task),
-        }
+        execution = {"population": trained.stack, "compiled": trained.compiled, "resumed": trained.resumed}
+        return footer_of(experiment, took_part, self.loaded, execution, self._environment)
 
 
-def loaded_plugin(distribution: Distribution, took_part: Collection[str]) -> LoadedPlugin:
-    """Entry of the metadata for a loaded distribution; `took_part` has the names of all distributions that took part."""
-    about = distribution.name, distribution.version, distribution.source, distribution.installed, distribution.origin
-    return LoadedPlugin(*about, distribution.name in took_part, distribution.libraries)
+def footer_of(
+    tested: Tested,
+    took_part: Collection[str],
+    loaded: Sequence[Distribution],
+    execution: Mapping[str, Any],
+    environment: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Metadata of a run without its seconds; `took_part` has the names of all loaded distributions that took part."""
+    plugins = [
+        LoadedPlugin(each.name, each.version, each.source, each.installed, each.origin, each.name in took_part, each.libraries)
+        for each in loaded
+    ]
+    return {
+        "experiment": asdict(tested.record),
+        "plugins": [plugin.content for plugin in plugins],
+        "measurements": descriptions(tested.measurements),
+        "execution": execution,
+        "environment": environment,
+        **Facts.field(tested.task),
+    }

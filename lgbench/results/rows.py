@@ -50,14 +50,10 @@ def labels_of(record: ExperimentRecord, weights: str) -> dict[str, Any]:
     }
 
 
-def is_in_distribution(experiment: Tested, length: int) -> bool:
-    """Whether a length is a training length."""
-    return experiment.train.min_length <= length <= experiment.train.max_length
-
-
 def _scores(experiment: Tested, by_step: Mapping[int, Sequence[Score]]) -> Iterator[dict[str, Any]]:
     versions = {measurement.name: measurement.version for measurement in experiment.measurements}
     versions |= dict.fromkeys(SOUNDNESS, VERSION)
+    first, last = experiment.train.min_length, experiment.train.max_length
     on_boards = set(board_lengths(experiment.task, experiment.train, experiment.evaluate))
     of_strings = {each.name for each in of_source("strings", experiment.task, experiment.measurements)}
     for step, score in ((step, score) for step, scores in by_step.items() for score in scores):
@@ -71,7 +67,7 @@ def _scores(experiment: Tested, by_step: Mapping[int, Sequence[Score]]) -> Itera
             "head": score.head,
             "value": score.value,
             "n": score.n,
-            "in_distribution": is_in_distribution(experiment, score.length),
+            "in_distribution": first <= score.length <= last,
             "on_boards": score.length in on_boards or score.metric in of_strings,
         }
 

@@ -116,25 +116,25 @@ class _Footer(msgspec.Struct):
     measurements: msgspec.Raw = msgspec.Raw(b"[]")
 
 
-class _Line(msgspec.Struct):
-    """The same in a line of the table of a submission file."""
+class LabelledRun(msgspec.Struct):
+    """A run and its labels: part of a line of the table of a submission file."""
 
     run_id: str
     footer: _Footer
 
+    @property
+    def labels(self) -> RunLabels:
+        return self.footer.experiment
+
+    @property
+    def measurements(self) -> bytes:
+        """JSON of the descriptions of metrics."""
+        return bytes(self.footer.measurements)
+
 
 _footer = msgspec.json.Decoder(_Footer)
-_line = msgspec.json.Decoder(_Line)
+_line = msgspec.json.Decoder(LabelledRun)
 _Decoded = TypeVar("_Decoded")
-
-
-class LabelledRun(NamedTuple):
-    """A run and its labels."""
-
-    run_id: str
-    labels: RunLabels
-    measurements: bytes
-    """JSON of the descriptions of metrics."""
 
 
 class CheckedFile(NamedTuple):
@@ -198,18 +198,16 @@ class CheckedFile(NamedTuple):
         about = self.parquet.metadata
         try:
             if self.is_submission:
-                found = [_decoded(_line, line) for line in submission_files.lines(about[submission_files.KEY])]
-            else:
-                found = [_Line(self._run_id, _decoded(_footer, about[METADATA_KEY]))]
+                return [_decoded(_line, line) for line in submission_files.lines(about[submission_files.KEY])]
+            return [LabelledRun(self._run_id, _decoded(_footer, about[METADATA_KEY]))]
         except (ValueError, RecursionError) as error:
             raise RunFileError(f"{self.path} is not a run of lgbench: in its metadata, {error}") from error
-        return [LabelledRun(run.run_id, run.footer.experiment, bytes(run.footer.measurements)) for run in found]
 
 
 def _decoded(decoder: msgspec.json.Decoder[_Decoded], text: bytes) -> _Decoded:
     try:
         return decoder.decode(text)
-    except msgspec.DecodeError:  # a tuning run that diverged has the loss NaN, which is not JSON
+    except msgspec.DecodeError:  # NaN, which Python writes, is not JSON
         return decoder.decode(msgspec.json.encode(json.loads(text)))
 
 

@@ -93,7 +93,7 @@ def lines(table: bytes) -> list[bytes]:
 def unpacked(table: bytes) -> list[PackedRun]:
     """Runs of a table. Raises ValueError with the reason for a broken table."""
     try:
-        # The parser of Python, which takes NaN: a learning rate that diverged in tuning has such a loss.
+        # The parser of Python, which takes the NaN that it writes.
         runs = [msgspec.convert(json.loads(line), PackedRun) for line in lines(table)]
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a line of its table of runs is broken ({error})") from error

@@ -67,6 +67,29 @@ class Sweep:
         return sorted(entry for entry, cells in self.cells.items() if len(cells) > 1)
 
 
+def sweeps(results: Results, asked: SweepRequest, leave_out: LeaveOut = lambda sentence: None) -> list[Sweep]:
+    """Sweeps by family or task, protocol and column. Raises UsageError for an unknown name, or without several values."""
+    of_training = asked.metric in NUMBERS
+    if asked.lengths and of_training:
+        raise UsageError(f"{asked.metric} is one number of a training, and has no lengths: leave --length out")
+    points, rows = _placed(results, asked)
+    measured = sorted(pc.unique(rows.filter(rows["several"])["length"]).to_pylist())
+    if not measured:
+        what = f"no entry has {asked.metric} at several values of {asked.setting} with nothing else changed"
+        raise UsageError(f"{what}; {_others(asked.setting, points[0])}")
+    for length in asked.lengths:
+        if length not in measured:
+            raise UsageError(f"length {length} was not measured; measured: {', '.join(map(str, measured))}")
+    columns: list[Column] = [OF_TRAINING] if of_training else [("length", length) for length in asked.lengths] or [OOD]
+    boards = _parts(rows, "board", "task_version", "base", "metric_version")
+    swept = [own for key, part in boards if (own := _swept(results, asked, points, key, part, leave_out))]
+    every = [_sweep(own, column, asked.setting, leave_out) for own in sorted(swept, key=_order) for column in columns]
+    if not (found := [sweep for sweep in every if sweep.lines]):
+        where = "above the training lengths; choose others with --length" if columns == [OOD] else "there"
+        raise UsageError(f"no entry has {asked.metric} at several values of {asked.setting} {where}")
+    return found
+
+
 class SweptBoard(NamedTuple):
     """Values of a board at every value of the setting, in order."""
 
@@ -75,25 +98,11 @@ class SweptBoard(NamedTuple):
     """Values of models, and context-free baseline."""
     entries: frozenset[str]
     """Entries with several values of the setting."""
-    lengths: frozenset[int]
 
 
-def sweeps(results: Results, asked: SweepRequest, leave_out: LeaveOut = lambda sentence: None) -> list[Sweep]:
-    """Sweeps by family or task, protocol and column. Raises UsageError for an unknown name, or without several values."""
-    if asked.lengths and asked.metric in NUMBERS:
-        raise UsageError(f"{asked.metric} is one number of a training, and has no lengths: leave --length out")
-    boards = swept_boards(results, asked, leave_out)
-    measured = sorted({length for board in boards for length in board.lengths})
-    for length in asked.lengths:
-        if length not in measured:
-            raise UsageError(f"length {length} was not measured; measured: {', '.join(map(str, measured))}")
-    columns: list[Column] = [("length", length) for length in asked.lengths] or [OOD]
-    columns = [OF_TRAINING] if asked.metric in NUMBERS else columns
-    found = [_sweep(board, column, asked.setting, leave_out) for board in boards for column in columns]
-    if not any(sweep.lines for sweep in found):
-        where = "above the training lengths; choose others with --length" if columns == [OOD] else "there"
-        raise UsageError(f"no entry has {asked.metric} at several values of {asked.setting} {where}")
-    return [sweep for sweep in found if sweep.lines]
+def _order(board: SweptBoard) -> tuple[object, ...]:
+    header = board.header
+    return header.name, -header.task_version, str(header.protocol), -header.metric.version
 
 
 def _sweep(board: SweptBoard, column: Column, setting: str, leave_out: LeaveOut) -> Sweep:
@@ -132,8 +141,8 @@ def _left_out(models: BoardValues, column: Column, board: SweptBoard, at: str) -
             yield f"{named} of {entry} with {at}, which {lack} a {header.metric.name} on {where}"
 
 
-def swept_boards(results: Results, asked: SweepRequest, leave_out: LeaveOut) -> list[SweptBoard]:
-    """Boards by family or task and protocol. Raises UsageError for an unknown name, and for a setting with one value."""
+def _placed(results: Results, asked: SweepRequest) -> tuple[list[SettingValue], pa.Table]:
+    """Values of the setting, and rows of sweep.sql. Raises UsageError for an unknown name, and for a setting with one value."""
     chosen = results.chosen(asked.metric, asked.name, inside=asked.inside, also=NUMBERS)
     bases = _bases(results, asked)
     ran = results.arrow(packaged("ran"), {"name": chosen.name, "apart": False, "protocols": list(bases)})
@@ -147,21 +156,10 @@ def swept_boards(results: Results, asked: SweepRequest, leave_out: LeaveOut) -> 
     ran = ran.append_column("base", pa.array(base, pa.int32()))
     ran = ran.append_column("point", pa.array([None if v is None else points.index(v) for v in values], pa.int32()))
     results.connection.register("ran", ran).register("measured", measured)
-    found = []
-    for key, rows in _parts(results.arrow(packaged("sweep")), "board", "task_version", "base", "metric_version"):
-        if board := _board(results, asked, points, key, rows, leave_out):
-            found.append(board)
-    if not found:
-        what = f"no entry has {asked.metric} at several values of {asked.setting} with nothing else changed"
-        raise UsageError(f"{what}; {_others(asked.setting, points[0])}")
-    return sorted(found, key=lambda own: _order(own.header))
+    return points, results.arrow(packaged("sweep"))
 
 
-def _order(board: BoardHeader) -> tuple[object, ...]:
-    return board.name, -board.task_version, str(board.protocol), -board.metric.version
-
-
-def _board(
+def _swept(
     results: Results,
     asked: SweepRequest,
     points: Sequence[SettingValue],
@@ -185,7 +183,7 @@ def _board(
     counts = own.filter(pc.is_valid(own["entry"])).group_by("entry", use_threads=False).aggregate([("point", "count_distinct")])
     entries = counts.filter(pc.greater(counts["point_count_distinct"], 1))["entry"].to_pylist()
     at = {points[place]: models_and_chance(part) for (place,), part in _parts(own, "point")}
-    return SweptBoard(header, at, frozenset(entries), frozenset(pc.unique(own["length"]).to_pylist()))
+    return SweptBoard(header, at, frozenset(entries))
 
 
 def _parts(rows: pa.Table, *names: str) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
@@ -231,10 +229,8 @@ def _others(setting: str, value: SettingValue) -> str:
         return "`lgbench run --precision bfloat16` makes others"
     if isinstance(value, str):
         several = "on,off" if value in ("on", "off") else f"{value},ANOTHER"
-    elif isinstance(value, int):
-        several = ",".join(map(str, sorted({max(1, value // 2), value, 2 * value}))) if value > 0 else f"{value},{value + 1}"
     else:
-        several = f"{value / 2:g},{value:g},{value * 2:g}"
+        several = f"{value},{2 * value or 1}"
     about = "; --x step draws how good entries were while they trained" if setting == "train.steps" else ""
     return f"`lgbench run --set {setting}={several}` makes others{about}"
 

@@ -136,12 +136,9 @@ class _Inspector:
 
 def _other_measurements(metadata: RunMetadata, registry: Registry) -> Iterator[str]:
     """A sentence for each measurement of a run without an installed measurement of the same description."""
-    here = {plugin.distribution.name for plugin in registry.plugins}
-    lacking = ", ".join(f"{name} {plugin.version}" for name, plugin in metadata.took_part.items() if name not in here)
     for metric in metadata.measurements:
         if metric.name not in registry.measurements:
-            what = f"install {lacking}" if lacking else "install the plugin that does"
-            yield f"no installed plugin provides its measurement {metric.name!a}; {what}, or name its file with --plugin"
+            yield f"no installed plugin provides its measurement {metric.name!a}: install one, or name its file with --plugin"
             continue
         for _, sentence in differences(asdict(Metric.of(registry.measurements[metric.name])), asdict(metric)):
             remedy = "run it again, or install the version of the plugin that it was made with"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -47,26 +47,28 @@ def duplicates(new: Iterable[StoredRun], filed: Iterable[StoredRun]) -> Iterator
 
 def incomplete(found: Iterable[StoredRun], tasks: Iterable[Task], touched: Iterable[StoredRun]) -> Iterator[str]:
     """A sentence for each missing seed, and for each setting with several values, in the series of the touched runs."""
-    found = list(found)
+    found, listed = list(found), list(tasks)
     suffix = suffixes(_use(run.record) for run in found)
 
     def series_of(run: StoredRun) -> Series:
-        record = run.record
-        use = _use(record)
+        record, use = run.record, _use(run.record)
         return Series(record.entry + suffix[use.entry, use.protocol, use.plugins], record.protocol, record.family)
 
     members: dict[Series, list[StoredRun]] = defaultdict(list)
     for run in found:
         members[series_of(run)].append(run)
-    listed = list(tasks)
     for series in sorted({series_of(run) for run in touched}, key=str):
         family = {task.name: task.version for task in listed if task.family == series.family}
-        runs = [run for run in members[series] if _is_of_today(run.record, family)]
-        yield from _several(series, runs, "averagers", lambda run: run.record.averagers, "--average")
+        # Of the installed version of its task; a task that is not installed has one.
+        runs = [
+            run for run in members[series] if run.record.task_version == family.get(run.record.task, run.record.task_version)
+        ]
+        yield from _several(series, series.family, runs, "averages", _averages, "make all with the same --average")
         for task in sorted({run.record.task for run in runs}):  # runs of another task may be newer, with more measurements
             own = [run for run in runs if run.record.task == task]
-            yield from _several(series._replace(family=task), own, "measurements", _measured, "the same plugins")
-        yield from _several_rates(series, [run.record for run in runs])
+            yield from _several(series, task, own, "measurements", _measured, "make all with the same plugins")
+            remedy = "make them in one results folder, whose tuning runs choose one"
+            yield from _several(series, task, own, "learning rates", _tuned_rate, remedy)
         yield from _missing_seeds(series, [run.record for run in runs], family)
 
 
@@ -75,38 +77,28 @@ def _use(record: ExperimentRecord) -> Use[str]:
     return Use(record.entry, record.task, (record.protocol.name, record.protocol.version), tuple(plugins))
 
 
-def _is_of_today(record: ExperimentRecord, versions: Mapping[str, int]) -> bool:
-    """Whether a run is of the installed version of its task; True for a task that is not installed."""
-    return record.task_version == versions.get(record.task, record.task_version)
+def _averages(run: StoredRun) -> str:
+    return ", ".join(run.record.averagers)
 
 
-def _measured(run: StoredRun) -> tuple[str, ...]:
-    return tuple(sorted(metric.name for metric in run.metadata.measurements))
+def _measured(run: StoredRun) -> str:
+    return ", ".join(sorted(metric.name for metric in run.metadata.measurements))
+
+
+def _tuned_rate(run: StoredRun) -> str:
+    return f"{run.record.train.lr:g}" if run.record.tuning else ""
 
 
 def _several(
-    series: Series, runs: Sequence[StoredRun], name: str, of: Callable[[StoredRun], tuple[str, ...]], remedy: str
+    series: Series, place: str, runs: Sequence[StoredRun], what: str, of: Callable[[StoredRun], str], remedy: str
 ) -> Iterator[str]:
-    """A sentence for a series with several sets of averagers or measurements: a choice seed by seed would bias means."""
-    kinds = sorted({of(run) for run in runs})
-    if len(kinds) > 1:
-        several = " and others ".join(", ".join(kind) or "none" for kind in kinds)
-        yield f"{series.entry} on {series.family}: some runs have the {name} {several}; all must have the same ({remedy})"
-
-
-def _several_rates(series: Series, runs: Sequence[ExperimentRecord]) -> Iterator[str]:
-    """A sentence for each task with several tuned learning rates: a choice seed by seed would bias means."""
-    seeds: dict[str, dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
+    """A sentence for runs with several values of a choice: a choice seed by seed would bias means."""
+    seeds: dict[str, set[int]] = defaultdict(set)
     for run in runs:
-        if run.tuning:
-            seeds[run.task][run.train.lr].append(run.seed)
-    for task, rates in sorted(seeds.items()):
-        if len(rates) > 1:
-            each = ", ".join(f"{lr:g} with {_ranges(sorted({*own}))}" for lr, own in sorted(rates.items()))
-            yield (
-                f"{series.entry} on {task} under {series.protocol} has several learning rates, {each}: all seeds need the "
-                "same; make them in one results folder, whose tuning runs choose one"
-            )
+        seeds[of(run)].add(run.record.seed)
+    if len(seeds) > 1:
+        each = ", and ".join(f"{kind or 'none'} with {_ranges(sorted(own))}" for kind, own in sorted(seeds.items()))
+        yield f"{series.entry} on {place} under {series.protocol} has several {what}: {each}; {remedy}"
 
 
 def _missing_seeds(series: Series, runs: Sequence[ExperimentRecord], family: Iterable[str]) -> Iterator[str]:

@@ -400,7 +400,7 @@ def test_all_seeds_of_an_entry_on_a_task_need_one_rate(tuned_runs, tuned_run, in
     with pytest.raises(Refused) as refused:
         submit([other if path == tuned_run else path for path in tuned_runs], tmp_path, installed)
     said = str(refused.value)
-    assert "small-walk under tuned/1 has several learning rates, 0.002 with seed 3, 0.2 with seeds 0 to 2 and 4" in said
+    assert "small-walk under tuned/1 has several learning rates: 0.002 with seed 3, and 0.2 with seeds 0 to 2 and 4" in said
     assert "make them in one results folder" in said
 
 

@@ -196,7 +196,7 @@ def test_an_entry_has_the_same_averagers_in_all_its_runs(made, board, tmp_path, 
     other = published.make(tmp_path / "other", seeds=[1], averagers=[])
     kept = [path for path in made if "toy-table" in path.name and _place(path)[1] != 1]
     (said,) = refusals([*kept, *other], board, installed)
-    assert "the averagers none and others toy-mean" in said and "--average" in said
+    assert "has several averages: none with seed 1, and toy-mean with seeds 0 and 2 to 4; make all with the same --av" in said
 
 
 def test_all_seeds_of_a_task_have_the_same_measurements_and_those_of_another_task_may_be_newer(made, installed):
@@ -209,7 +209,7 @@ def test_all_seeds_of_a_task_have_the_same_measurements_and_those_of_another_tas
     of_task, of_seed = with_newer(lambda record: record.task == "small-even"), with_newer(lambda record: record.seed == 3)
     assert list(incomplete(of_task, installed.tasks, of_task)) == []
     said = list(incomplete(of_seed, installed.tasks, of_seed))
-    assert len(said) == 2 and all("have the measurements" in sentence for sentence in said)
+    assert len(said) == 2 and all("has several measurements" in sentence for sentence in said)
 
 
 def test_a_seed_far_away_is_refused_and_counts_nothing(honest, board, tmp_path, installed):
