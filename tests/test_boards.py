@@ -220,7 +220,7 @@ def test_a_published_run_of_an_earlier_protocol_is_refused_for_that_alone():
     """Its metadata lack settings of today, and so would not fit its checksum."""
     path = min((LEADERBOARDS / "runs").glob("tomita.6-entries.*"))
     wrong: list[str] = []
-    assert not list(inspected(stored(path)[:1], Registry.load(), wrong, whole=True))
+    assert not list(inspected(stored(path)[:1], Registry.load(), wrong))
     assert len(wrong) == 1 and f"standard/3 is standard/{PROTOCOLS['standard'].version} in this lgbench" in wrong[0]
 
 

@@ -18,7 +18,7 @@ RUNS = Path(__file__).parent / "runs"
 def main(results: Path, folder: Path = RUNS) -> None:
     there = {run for path in run_files.find(folder) for run in run_files.metadata_of_runs(path)}
     stored, wrong = stored_in(run_files.find(results))
-    runs = list(inspected(stored, Registry.load(), wrong, whole=True))
+    runs = list(inspected(stored, Registry.load(), wrong))
     if wrong:
         raise SystemExit("\n".join(wrong))
     new = [run for run in runs if run.run_id not in there]

@@ -50,7 +50,7 @@ Readings = Mapping[str, Mapping[str, Floats]]
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeReadings:
     """Readings of probes under one protocol."""
 
     protocol: ProtocolUse
@@ -66,7 +66,7 @@ class Probed:
 
 def probed(
     results: Results, metric: str = PRIMARY_METRIC, name: str | None = None, protocol: str | None = None, times: int = TIMES
-) -> list[Probed]:
+) -> list[ProbeReadings]:
     """Readings by protocol, the most telling first.
 
     Entries with raw weights alone. `name` is a family or a task. Raises UsageError for an unknown name, or without probes.
@@ -81,7 +81,7 @@ def probed(
         found[number][family, probe].setdefault(task, {})[entry] = np.array([row[6:] for row in own]).T
     if not found:
         raise UsageError("no run has a probe beside its scores; `lgbench run --probe all` makes such runs")
-    return [Probed(results.protocols[number], found[number]) for number in sorted(found)]
+    return [ProbeReadings(results.protocols[number], found[number]) for number in sorted(found)]
 
 
 def _predictor(protocol: ProtocolUse, family: str, probe: str, readings: Readings) -> Predictor | None:

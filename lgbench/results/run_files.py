@@ -160,7 +160,7 @@ class CheckedFile(NamedTuple):
 
     def runs(self) -> list[PackedRun]:
         """Runs, in the order of their rows. Raises RunFileError with the reason."""
-        return self._packed() if self.is_submission else [PackedRun(self._run_id, self.parquet.num_rows, "", self._footer())]
+        return self._packed() if self.is_submission else [PackedRun(self.run_id, self.parquet.num_rows, "", self._footer())]
 
     def tables(self) -> Iterator[tuple[PackedRun, pa.Table]]:
         """Runs with their rows. Raises RunFileError with the reason."""
@@ -179,10 +179,11 @@ class CheckedFile(NamedTuple):
         return found
 
     @property
-    def _run_id(self) -> str:
-        """Run id of a run file, by its rows."""
-        statistics = self.parquet.row_group(0).column(_RUN_ID).statistics
-        return str(statistics.min) if statistics is not None and statistics.has_min_max else ""
+    def run_id(self) -> str:
+        """Run id in all rows of a run file; empty for several."""
+        groups = (self.parquet.row_group(index).column(_RUN_ID).statistics for index in range(self.parquet.num_row_groups))
+        found = {end for group in groups for end in ((group.min, group.max) if group and group.has_min_max else ("",))}
+        return str(found.pop()) if len(found) == 1 else ""
 
     def _packed(self) -> list[PackedRun]:
         try:
@@ -199,7 +200,7 @@ class CheckedFile(NamedTuple):
         try:
             if self.is_submission:
                 return [_decoded(_line, line) for line in submission_files.lines(about[submission_files.KEY])]
-            return [LabelledRun(self._run_id, _decoded(_footer, about[METADATA_KEY]))]
+            return [LabelledRun(self.run_id, _decoded(_footer, about[METADATA_KEY]))]
         except (ValueError, RecursionError) as error:
             raise RunFileError(f"{self.path} is not a run of lgbench: in its metadata, {error}") from error
 
@@ -276,10 +277,7 @@ def is_run(path: Path, run_id: str) -> bool:
         file = checked(path)
     except RunFileError:
         return False
-    if file.is_submission:
-        return False
-    groups = (file.parquet.row_group(index).column(_RUN_ID).statistics for index in range(file.parquet.num_row_groups))
-    return all(group is not None and group.has_min_max and group.min == group.max == run_id for group in groups)
+    return not file.is_submission and file.run_id == run_id
 
 
 def make_room(path: Path, run_id: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -12,21 +12,36 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lgbench.contracts import DIVERGED
+from lgbench.contracts import DIVERGED, LOSS_VARIANCE
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.record import PRECISIONS, ProtocolUse
 from lgbench.results.boards import BoardHeader, Cell, cells_of
 from lgbench.results.columns import OOD, BoardValues, Column, rounded, significant
 from lgbench.results.database import packaged
 from lgbench.results.leaderboard import Inside, Results, models_and_chance
+from lgbench.results.metrics import Metric
 from lgbench.results.statistics import share_interval
-from lgbench.results.trainings import LENGTH, NUMBERS, training_numbers
 
 LeaveOut = Callable[[str], None]
 """Receiver of a sentence for each omission of a plot."""
 
-OF_TRAINING: Column = ("length", LENGTH)
+OF_TRAINING: Column = ("length", 0)
 """The column of numbers of a training."""
+
+
+def _number(name: str, label: str, title: str, lower_is_better: bool | None = None, high: float | None = None) -> Metric:
+    return Metric(name, 1, label, title, lower_is_better, 0.0, high, None, None, None, None)
+
+
+NUMBERS = {
+    number.name: number
+    for number in (
+        _number("gradient_norm", "max gradient norm", "largest gradient norm in training"),
+        _number(LOSS_VARIANCE, "loss variance", "training loss variance, last half"),
+        _number(DIVERGED, "diverged seeds", "share of seeds that diverged", True, 1.0),
+    )
+}
+"""Numbers of a training, one for each run, by name."""
 
 SettingValue = int | float | str
 """A switch is "on" or "off"."""
@@ -96,8 +111,12 @@ class SweptBoard(NamedTuple):
     header: BoardHeader
     points: Mapping[SettingValue, tuple[BoardValues, BoardValues]]
     """Values of models, and context-free baseline."""
-    entries: frozenset[str]
-    """Entries with several values of the setting."""
+
+    @property
+    def entries(self) -> set[str]:
+        """Entries with several values of the setting."""
+        counts = Counter(entry for models, _ in self.points.values() for entry in models.entries)
+        return {entry for entry, count in counts.items() if count > 1}
 
 
 def _order(board: SweptBoard) -> tuple[object, ...]:
@@ -150,12 +169,16 @@ def _placed(results: Results, asked: SweepRequest) -> tuple[list[SettingValue], 
     values = [settings.get(run, {}).get(asked.setting) for run in ran["run_id"].to_pylist()]
     points = ordered(value for value in values if value is not None)
     _require_several(asked, points, {name for own in settings.values() for name in own})
-    measured = training_numbers(results, ran, asked.metric) if asked.metric in NUMBERS else results.values(asked.metric, chosen)
     numbers = {use: number for number, use in sorted(bases.items(), reverse=True)}  # the least number of each base
     base = [numbers[bases[number]] for number in ran["protocol"].to_pylist()]
     ran = ran.append_column("base", pa.array(base, pa.int32()))
     ran = ran.append_column("point", pa.array([None if v is None else points.index(v) for v in values], pa.int32()))
-    results.connection.register("ran", ran).register("measured", measured)
+    results.connection.register("ran", ran)
+    if asked.metric in NUMBERS:
+        measured = results.arrow(packaged("numbers"), {"metric": asked.metric})
+    else:
+        measured = results.values(asked.metric, chosen)
+    results.connection.register("measured", measured)
     return points, results.arrow(packaged("sweep"))
 
 
@@ -169,7 +192,7 @@ def _swept(
 ) -> SweptBoard | None:
     """Board from the rows of sweep.sql; None without a description of the metric, or without several values on any task."""
     name, task_version, base, metric_version = key
-    every = [NUMBERS[asked.metric][0]] if asked.metric in NUMBERS else results.metrics
+    every = [NUMBERS[asked.metric]] if asked.metric in NUMBERS else results.metrics
     metric = next((own for own in every if (own.name, own.version) == (asked.metric, metric_version)), None)
     own = rows.filter(rows["several"])
     if metric is None or not len(own):
@@ -180,10 +203,7 @@ def _swept(
     trained = [length for length in pc.unique(own["train_length"]).to_pylist() if length]
     train_length = trained[0] if len(trained) == 1 else 0
     header = BoardHeader(tasks[0] if len(tasks) == 1 else name, metric, task_version, protocol, len(tasks), train_length)
-    counts = own.filter(pc.is_valid(own["entry"])).group_by("entry", use_threads=False).aggregate([("point", "count_distinct")])
-    entries = counts.filter(pc.greater(counts["point_count_distinct"], 1))["entry"].to_pylist()
-    at = {points[place]: models_and_chance(part) for (place,), part in _parts(own, "point")}
-    return SweptBoard(header, at, frozenset(entries))
+    return SweptBoard(header, {points[place]: models_and_chance(part) for (place,), part in _parts(own, "point")})
 
 
 def _parts(rows: pa.Table, *names: str) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:

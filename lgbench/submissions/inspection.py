@@ -62,12 +62,9 @@ def found_in(given: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:
     return runs, [*wrong, *unreadable]
 
 
-def inspected(runs: Iterable[StoredRun], registry: Registry, wrong: list[str], whole: bool = False) -> Iterator[Run]:
-    """Inspected runs. Adds a sentence for each fault to `wrong`.
-
-    With `whole`, a run must have all rows of its experiment, with any values, and no others.
-    """
-    inspector = _Inspector(registry, whole)
+def inspected(runs: Iterable[StoredRun], registry: Registry, wrong: list[str]) -> Iterator[Run]:
+    """Inspected runs, with all rows of their experiments, with any values, and no others. Adds each fault to `wrong`."""
+    inspector = _Inspector(registry)
     for path, group in groupby(runs, lambda run: run.path):
         wanted = {run.run_id for run in group}
         try:
@@ -84,8 +81,8 @@ def inspected(runs: Iterable[StoredRun], registry: Registry, wrong: list[str], w
 class _Inspector:
     """Comparison of runs with the installed packages. Plans each kind of run once."""
 
-    def __init__(self, registry: Registry, whole: bool) -> None:
-        self._registry, self._planner, self._whole = registry, Replanner(registry), whole
+    def __init__(self, registry: Registry) -> None:
+        self._registry, self._planner = registry, Replanner(registry)
         self._keys: dict[Hashable, Counter[Key]] = {}
 
     def run(self, stored: StoredRun, rows: pa.Table) -> Run:
@@ -98,7 +95,7 @@ class _Inspector:
             raise Refused(["its metadata or its rows are not those that were filed: they do not fit its checksum"])
         try:
             experiment = self._experiment(stored)
-            if self._whole and (wrong := [*_other_labels(record, rows), *self._other_rows(experiment, rows)]):
+            if wrong := [*_other_labels(record, rows), *self._other_rows(experiment, rows)]:
                 raise Refused(wrong)
         except LgbenchError as error:
             raise error if isinstance(error, Refused) else Refused([str(error)]) from error

@@ -175,7 +175,7 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry) -> Submissio
 
 def _submitted(given: Iterable[Path], folder: Path, registry: Registry) -> Submission:
     stored, wrong = found_in(given)
-    runs = list(inspected(stored, registry, wrong, whole=True))
+    runs = list(inspected(stored, registry, wrong))
     wrong += [f"{run.where}: {sentence}" for run in runs for sentence in unpublishable(run.metadata)]
     filed, unreadable = stored_in(run_files.find(folder))
     there = {run.run_id: run.packed.content for run in filed}

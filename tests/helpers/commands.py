@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from helpers.warm import Process
 from lgbench.cli.main import main
+from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 
 TOYS = ["run", "--arch", "toy-table", "--average", "toy-mean", "--protocol", "quick", "--no-compile"]
@@ -32,6 +34,13 @@ def invoked(*words: object) -> Result:
     assert "Traceback" not in result.output
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
     return result
+
+
+def with_plugins(registry: Registry, *words: object) -> Result:
+    """Result of the command where these plugins are installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Registry, "load", classmethod(lambda cls, files=(), only=None: registry))
+        return invoked(*words)
 
 
 def lgbench(*words: object) -> str:

@@ -23,7 +23,7 @@ def check_filed(folder: Path, registry: Registry) -> list[str]:
     every, wrong = stored_in(run_files.find(folder / RUNS))
     today = [run for run in every if not _is_earlier(run.record.protocol)]
     wrong += [f"{run.where}: {sentence}" for run in today for sentence in unpublishable(run.metadata)]
-    sound = {run.run_id for run in inspected(today, registry, wrong, whole=True)}
+    sound = {run.run_id for run in inspected(today, registry, wrong)}
     found = [run for run in today if run.run_id in sound]
     return [*wrong, *_run_files(every), *duplicates(every, []), *incomplete(found, registry.tasks, found)]
 

@@ -6,20 +6,13 @@ import pyarrow as pa
 import pytest
 import torch
 import toys
-from helpers.in_process import run_here
-from helpers.plain_training import CHEAP, CPU
 from helpers.toy_registries import experiment_of
 
-from lgbench.execution.device import Execution
-from lgbench.execution.runner import points_of, scores_at_points
 from lgbench.experiment.record import Evaluation, Training
-from lgbench.measurement.evaluate import chance, evaluate
 from lgbench.measurement.scores import Score
-from lgbench.results import run_files
 from lgbench.results.rows import labels_of, rows_of
 from lgbench.results.run_schema import SCHEMA
 from lgbench.training.models import Curve
-from lgbench.training.train import train
 
 TRAINING, EVALUATION = Training(7, 1, 0.1, 0.0, 0.1, 1, 2, 5), Evaluation(4, 4, 16)
 CURVE = Curve([3, 7], torch.tensor([[1.0, 2.0], [0.5, 0.25]]), torch.tensor([[8.0, 9.0], [6.0, 7.0]]))
@@ -108,36 +101,3 @@ def test_a_run_that_diverged_says_so_in_every_row_and_a_value_may_be_none(experi
     found = rows(experiment, [Score("raw", "roc_auc", 4, None, 0)], diverged=5).to_pylist()
     assert {row["diverged_step"] for row in found} == {5}
     assert [(row["value"], row["n"]) for row in found if row["length"]] == [(None, 0)]
-
-
-@pytest.fixture(scope="module")
-def made(toy_registry, planned, tmp_path_factory):
-    """Runs of every kind of toy, and the files that they are in."""
-    folder = tmp_path_factory.mktemp("runs")
-    settings = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"evaluate_max_length": 12}
-    tasks = ["toy-walk", "toy-even", "toy-largest"]
-    experiments = planned(toy_registry, tasks, "toy-table", seeds=(0, 1), averagers=["toy-mean"], **settings)
-    outcome = run_here(experiments, Execution(CPU, False), folder)
-    assert not outcome.failed
-    return {experiment: run_files.read(run_files.path_for(folder, experiment.record)) for experiment in experiments}
-
-
-def test_a_run_file_has_each_number_once(made):
-    for table in made.values():
-        found = table.to_pylist()
-        assert len({(row["weights"], row["metric"], row["length"], row["step"]) for row in found}) == len(found)
-
-
-def test_rows_that_are_made_again_are_those_of_the_file(made):
-    """As verifying does, from what was trained and measured once more."""
-    groups = {}
-    for experiment in made:
-        groups.setdefault(experiment.population_key, []).append(experiment)
-    for group in groups.values():
-        trained = train(group, CPU, points=points_of(group, CPU))
-        for index, experiment in enumerate(group):
-            level = chance(experiment.task, experiment.measurements, experiment.train, experiment.evaluate)
-            scores = {experiment.train.steps: [*evaluate(experiment, trained.models(index), CPU), *level]}
-            scores |= scores_at_points(trained, index)
-            again = rows_of(experiment, scores, trained.curve, index, trained.diverged[index])
-            assert repr(again.to_pylist()) == repr(made[experiment].to_pylist())

@@ -129,17 +129,6 @@ def test_points_are_ood_means_with_their_intervals_and_the_protocol_as_it_is_is_
     assert spec["description"].startswith("alpha: TVD, lower is better. OOD mean, mean over 2 tasks, protocol quick/1")
 
 
-def test_points_are_what_the_boards_of_their_protocols_say(folder):
-    (_, sweep) = found(folder, name="alpha")[::-1]
-    for board in Results(folder).boards("tvd", "alpha"):
-        changes = dict(board.protocol.changes)
-        if "train.lr" not in changes:
-            for row in board.rows:
-                cell = sweep.cells[row.entry][int(changes.get("model.width", OWN))]
-                ood = row.cell("OOD")
-                assert (cell.mean, cell.low, cell.high, cell.n) == (ood.mean, ood.low, ood.high, ood.n)
-
-
 @pytest.mark.slow
 def test_runs_with_another_change_are_in_a_panel_of_their_own_that_names_it(folder, tmp_path):
     plain, other = found(folder)

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
-from click.testing import CliRunner
 from helpers import published
+from helpers.commands import with_plugins
 from helpers.filed import check_filed
 from helpers.folders import TESTS
 from helpers.packing import packed, repacked, together
 from helpers.published import forged, put_right
 
-from lgbench.cli.main import main
 from lgbench.errors import Refused, RunFileError, UsageError
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
@@ -153,15 +152,12 @@ def test_the_folder_of_the_leaderboards_must_be_there(made, tmp_path, installed)
     assert not (tmp_path / "leaderbords").exists()
 
 
-def test_a_path_that_is_given_twice_is_one_run(made, board, installed):
+def test_a_path_that_is_given_twice_is_one_run_and_a_copy_is_a_duplicate(made, board, tmp_path, installed):
+    copy = Path(shutil.copy(made[2], tmp_path / "copy.parquet"))
+    (said,) = refusals([*made, copy], board, installed)
+    assert str(copy) in said and str(made[2]) in said and "is a run already" in said
     given = [made[0].parent, *made, made[0].parent / ".." / made[0].parent.name]
     assert submit(given, board, installed).filed == len(made)
-
-
-def test_a_copy_under_another_name_is_a_duplicate(made, board, tmp_path, installed):
-    copy = shutil.copy(made[2], tmp_path / "copy.parquet")
-    (said,) = refusals([*made, Path(copy)], board, installed)
-    assert str(copy) in said and str(made[2]) in said and "is a run already" in said
 
 
 @pytest.mark.parametrize(
@@ -278,22 +274,14 @@ def test_a_run_within_a_submission_file_that_is_not_as_it_was_filed_is_named(fil
     assert any(sentence.startswith(f"{filed_in(filled)}, run ") and why in sentence for sentence in said), said
 
 
-def lgbench(*arguments, registry):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Registry, "load", classmethod(lambda cls, files=(), only=None: registry))
-        result = CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="lgbench")
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    return result
-
-
 def test_the_command_says_what_was_filed_and_what_to_do_next(made, board, installed):
-    done = lgbench("submit", made[0].parent, "--out", board, registry=installed)
+    done = with_plugins(installed, "submit", made[0].parent, "--out", board)
     assert done.exit_code == 0
     assert f"{len(made)} runs filed in {filed_in(board)}; next: run `make boards`" in done.output
-    again = lgbench("submit", made[0].parent, "--out", board, registry=installed)
+    again = with_plugins(installed, "submit", made[0].parent, "--out", board)
     assert again.exit_code == 0
     assert again.output == f"{len(made)} runs filed before, with the same content\n"
-    refused = lgbench("submit", *made[1:3], made[0].parent / "nowhere", "--out", board, registry=installed)
+    refused = with_plugins(installed, "submit", *made[1:3], made[0].parent / "nowhere", "--out", board)
     assert refused.exit_code == 1 and "lgbench: nothing was filed, for 1 reason:" in refused.stderr
 
 
@@ -301,6 +289,7 @@ SUBMITS_AND_IS_KILLED = f"""
 import os, signal, sys
 sys.path.insert(0, {str(TESTS)!r})
 from helpers import published
+from helpers.commands import with_plugins
 from lgbench.extensions.registry import Registry
 found = published.registry()
 Registry.load = classmethod(lambda cls, files=(), only=None: found)
