@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +39,12 @@ from lgbench.results.stored_runs import ExternalModel
 from lgbench.results.submission_files import digest
 
 Model = nn.Module | Callable[[Tensor], Any]
-MAX_NAME = 200
-"""Characters of a name in a footer."""
 
 
 def described(model: Model) -> ExternalModel:
     """Description of a model in the metadata."""
     named = type(model) if isinstance(model, nn.Module) or not hasattr(model, "__qualname__") else model
-    made_of = f"{named.__module__}.{named.__qualname__}"[:MAX_NAME]
+    made_of = f"{named.__module__}.{named.__qualname__}"[:200]  # a footer is no place for a page
     if not isinstance(model, nn.Module):
         return ExternalModel("function", made_of, None, None)
     return ExternalModel("module", made_of, sum(p.numel() for p in model.parameters()), _digest(model))
@@ -140,8 +138,6 @@ LENGTHS = "evaluate.lengths"
 """Change of a protocol with the tested lengths, separated by blanks."""
 MAX_LENGTHS = 100
 """Largest number of requested lengths, since the metadata contains them."""
-NOT_TRAINED = "none"
-"""In place of the optimizer's name."""
 
 
 def planned(
@@ -193,7 +189,7 @@ def _record(
         norm=None,
         attention=None,
         position=None,
-        optimizer=NOT_TRAINED,
+        optimizer="none",
         options=(),
         averagers=(),
         protocol=ProtocolUse(EXTERNAL, EXTERNAL_VERSION, tuple(sorted(changes.items()))),
@@ -223,9 +219,6 @@ def _at(task: Task, lengths: Sequence[int]) -> Task:
     other = copy.copy(task)
     vars(other)["lengths"] = tuple(lengths)  # a plugin's task may be frozen
     return other
-
-
-RAW = "raw"
 
 
 def evaluate_model(
@@ -273,7 +266,7 @@ def evaluate_model(
         execution = {"population": 1, "compiled": False, "resumed": False}
         footer = footer_of(whole, took_part, registry.loaded(), execution, environment(on))
         seconds = {"train": 0.0, "total": time.perf_counter() - started}
-        _file(folder, whole.record, rows, {**footer, "seconds": seconds, **described(model).field})
+        _file(folder, whole.record, rows, {**footer, "seconds": seconds, "external": asdict(described(model))})
     return rows
 
 
@@ -281,7 +274,7 @@ def _scores(model: Model, whole: Tested, device: torch.device) -> list[Score]:
     name = whole.record.entry
     try:
         with full_float32(), asked(model, name, whole.task, device) as predict:
-            return evaluate(whole, {RAW: predict}, device)
+            return evaluate(whole, {"raw": predict}, device)
     except LgbenchError:
         raise
     except Exception as error:  # a stranger's model may raise anything

@@ -182,7 +182,7 @@ def run_plan(
             elif done.error:
                 fail(done.population.experiments, done.error)
     others = set(os.listdir(folder)) - {path.name for path in written} - not_made
-    found = [folder / name for experiment in plan.experiments if (name := run_files.name_for(experiment.record)) in others]
+    found = [path for experiment in plan.experiments if (path := path_of(experiment, folder)).name in others]
     return PlanOutcome(written, found, failed)
 
 

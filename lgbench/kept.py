@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lgbench.checkout import VERSION
 from lgbench.contracts import Language, Task
-from lgbench.errors import PluginError, Refused, RunFileError, UsageError, first_line, message_of
+from lgbench.errors import PluginError, Refused, RunFileError, UsageError, first_line, message_of, unknown
 from lgbench.execution.device import choose_device, full_float32, threads
 from lgbench.experiment.contexts import TOLERANCE
 from lgbench.experiment.experiment import Experiment
@@ -59,23 +59,32 @@ class LoadedModel(nn.Module):
             return answered(self.model, inputs, self.record.precision)
 
 
-def find(run: str | Path, results: str | Path) -> StoredRun:
+def find(run: str | Path, results: str | Path, weights: str = "raw") -> StoredRun:
     """Run in a file, the only run in a folder, or the run with an id in the folder `results`.
 
-    Raises UsageError for no run or several, and RunFileError for a damaged file.
+    Raises UsageError for no run or several, or without these weights, and RunFileError for a damaged file.
     """
     named, path = str(run), Path(run)
     if RUN_ID.fullmatch(named) and not path.exists():
-        return _by_id(named, Path(results))
-    if not path.exists():
+        found = _by_id(named, Path(results))
+    elif not path.exists():
         raise UsageError(f"no run file {named!r}: name one that `lgbench run --keep-weights` wrote, or a run's id of 16 digits")
+    else:
+        found = _only(path)
+    variants = ("raw", *found.record.averagers)
+    if weights not in variants:
+        raise unknown("weights", weights, variants)
+    return found
+
+
+def _only(path: Path) -> StoredRun:
     every = [each for file in (run_files.find(path) if path.is_dir() else [path]) for each in stored(file)]
     if not every:
-        raise UsageError(f"no run file is in {named}; name a run's file, or its id")
+        raise UsageError(f"no run file is in {path}; name a run's file, or its id")
     if len(every) > 1:
         folder = path if path.is_dir() else path.parent
         how = f"name one by its file, or by its id, such as {every[0].run_id} with --results {folder}"
-        raise UsageError(f"{named} has {len(every)} runs: {how}")
+        raise UsageError(f"{path} has {len(every)} runs: {how}")
     return every[0]
 
 
@@ -161,7 +170,7 @@ def restore(run: StoredRun, registry: Registry, device: torch.device, probes: Se
 def models_of(run: StoredRun, experiment: Experiment, content: bytes, device: torch.device) -> Models:
     """Population of one model, with all variants of its weights. Raises RunFileError for weights of another model."""
     try:
-        return restored(content, experiment.build(), run.variants, experiment.record.precision, device)
+        return restored(content, experiment.build(), ("raw", *run.record.averagers), experiment.record.precision, device)
     except RunFileError as error:
         raise RunFileError(f"{run.where} cannot be loaded: {error}") from error
 
@@ -182,15 +191,14 @@ def load(
     Raises UsageError for an unknown run or unknown weights. Raises RunFileError for missing or damaged weights, and for a run
     made with another version of lgbench or of a plugin than the installed version.
     """
-    found = find(run, results)
-    found.require_variant(weights)
+    found = find(run, results, weights)
     registry = Registry.load(files=[Path(path) for path in plugins], only=found.metadata.took_part)
-    return loaded(found, registry, choose_device(device), weights)
+    return loaded(found, registry, device, weights)
 
 
-def loaded(run: StoredRun, registry: Registry, device: torch.device, weights: str) -> LoadedModel:
+def loaded(run: StoredRun, registry: Registry, device: str, weights: str) -> LoadedModel:
     """Model of a run with one variant of its weights. Raises RunFileError as :func:`restore`."""
-    experiment, models = restore(run, registry, device)
+    experiment, models = restore(run, registry, choose_device(device))
     model = models.skeleton
     own = dict(model.named_parameters()) | dict(model.named_buffers())
     with torch.no_grad():
@@ -270,14 +278,14 @@ def probe(
     """
     names = [probe] if isinstance(probe, str) else list(probe)
     files = [Path(path) for path in plugins]
-    return probe_run(find(run, results), names, lambda only: Registry.load(files=files, only=only), choose_device(device))
+    return probe_run(find(run, results), names, lambda only: Registry.load(files=files, only=only), device)
 
 
 def probe_run(
     run: StoredRun,
     names: Sequence[str],
     load: Callable[[Collection[str] | None], Registry],
-    device: torch.device,
+    device: str,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> pa.Table:
     """Readings of probes on a run. Calls `say` with a sentence for each reading that fails.
@@ -292,14 +300,15 @@ def probe_run(
     chosen = chosen_probes(names, known)
     if not chosen:
         raise UsageError(f"--probe {NONE} reads nothing: name probes, or leave it out for all")
-    experiment, models = restore(run, registry, device, sorted(chosen))
+    where = choose_device(device)
+    experiment, models = restore(run, registry, where, sorted(chosen))
     missing = undefined(chosen, known, [experiment.task])
     if not experiment.probes:
         raise UsageError("; ".join(missing))
     for sentence in missing if names != [ALL] else []:
         say(sentence)
     with threads(1), full_float32():
-        found = read_probes(experiment, lambda skeleton: models.on(skeleton).models(0), device)
+        found = read_probes(experiment, lambda skeleton: models.on(skeleton).models(0), where)
     for sentence in found.sentences:
         say(sentence)
     (filed,) = (rows for each, rows in with_rows(run.path) if each.run_id == run.run_id)

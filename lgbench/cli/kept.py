@@ -16,10 +16,7 @@ from lgbench.cli import options
 from lgbench.cli.output import complain, console, echo, echo_data, installed
 
 if TYPE_CHECKING:
-    import torch
-
     from lgbench.kept import Prediction
-    from lgbench.results.stored_runs import StoredRun
 
 
 @dataclass(frozen=True)
@@ -31,20 +28,6 @@ class ModelQuery:
     device: str
     plugins: Sequence[Path]
     results: Path
-
-    def found(self) -> StoredRun:
-        """Run of the model. Raises UsageError without these weights."""
-        from lgbench import kept
-
-        own = kept.find(self.run, self.results)
-        own.require_variant(self.weights)
-        return own
-
-    def where(self) -> torch.device:
-        """Device of the model."""
-        from lgbench.execution.device import choose_device
-
-        return choose_device(self.device)
 
 
 run_argument = click.argument("run", type=options.Folder(files=True))
@@ -78,9 +61,9 @@ def predict(query: ModelQuery, contexts: Sequence[str], as_json: bool) -> None:
     from lgbench import kept
     from lgbench.reports.curves import bars
 
-    own = query.found()
+    own = kept.find(query.run, query.results, query.weights)
     registry = installed(query.plugins, only=own.metadata.took_part)
-    model = kept.loaded(own, registry, query.where(), query.weights)
+    model = kept.loaded(own, registry, query.device, query.weights)
     found = [kept.predicted(model, text) for text in contexts]
     if as_json:
         echo_data(json.dumps([_document(each) for each in found], indent=2, allow_nan=False) + "\n")
@@ -130,8 +113,8 @@ def probe(query: ModelQuery, probes: Sequence[str], out: Path | None) -> None:
 
     if out:
         files.known_format(out)
-    own = query.found()
-    rows = kept.probe_run(own, options.split(probes) or ["all"], partial(installed, query.plugins), query.where(), complain)
+    own = kept.find(query.run, query.results, query.weights)
+    rows = kept.probe_run(own, options.split(probes) or ["all"], partial(installed, query.plugins), query.device, complain)
     echo(f"{own.record.title}, {query.weights} weights; by length, the mean over heads")
     show(probe_table(rows, query.weights), console())
     if out:

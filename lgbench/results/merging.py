@@ -80,16 +80,15 @@ def merge(folders: Sequence[Path], to: Path) -> Merged:
     """Copy missing runs from folders to another folder. Raises UsageError for a folder without runs."""
     done = Merged()
     sources = [each for each in dict.fromkeys(folder.resolve() for folder in folders) if each != to.resolve()]
-    found = {folder: {part: list(_found(folder / part, done.left_out)) for part in PARTS} for folder in sources}
-    for folder, parts in found.items():
-        if not any(parts.values()):
+    found: dict[str, dict[str, list[RunInFile]]] = {part: defaultdict(list) for part in PARTS}
+    for folder in sources:
+        own = [(part, run) for part in PARTS for run in _found(folder / part, done.left_out)]
+        if not own:
             raise UsageError(f"no run is in {folder}; name a folder in which `lgbench run` wrote results")
-    for part in PARTS:
-        there = {own.run.run_id: own for own in _found(to / part, done.left_out)}
-        by_id: dict[str, list[RunInFile]] = defaultdict(list)
-        for parts in found.values():
-            for own in parts[part]:
-                by_id[own.run.run_id].append(own)
+        for part, each in own:
+            found[part][each.run.run_id].append(each)
+    for part, by_id in found.items():
+        there = {each.run.run_id: each for each in _found(to / part, done.left_out)}
         for run_id, runs in by_id.items():
             runs.sort(key=lambda own: (own.kept is None, -own.run.rows))  # a file with weights first, or with most numbers
             first, others = (there[run_id], runs) if run_id in there else (runs[0], runs[1:])

@@ -39,14 +39,9 @@ def run_name(record: ExperimentRecord) -> str:
     return f"{record.task}.{record.entry}.seed-{record.seed}.{record.run_id}"
 
 
-def name_for(record: ExperimentRecord) -> str:
-    """Name of the file of a run."""
-    return f"{run_name(record)}.parquet"
-
-
 def path_for(folder: Path, record: ExperimentRecord) -> Path:
     """Path of the file of a run."""
-    return folder / name_for(record)
+    return folder / f"{run_name(record)}.parquet"
 
 
 def write(path: Path, rows: pa.Table, metadata: Mapping[str, Any], scratch: Path | None = None) -> None:

@@ -13,17 +13,13 @@ import pyarrow as pa
 from msgspec import Meta
 
 from lgbench.contracts import Facts
-from lgbench.errors import RunFileError, unknown
+from lgbench.errors import RunFileError
 from lgbench.experiment.record import ExperimentRecord, LoadedPlugin
 from lgbench.results import run_files, weights_files
 from lgbench.results.metrics import Metric
 from lgbench.results.run_files import CheckedFile, checked
 from lgbench.results.submission_files import PackedRun
-from lgbench.results.weights_files import KEY as WEIGHTS_KEY
 from lgbench.results.weights_files import KeptWeights
-
-EXTERNAL_KEY = "external"
-"""Field of the metadata with the description of an external model; absent for a run trained by lgbench."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +33,6 @@ class ExternalModel:
     """Number of parameters of a module; None for a function."""
     sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")] | None
     """Hash of names, types, shapes and values of parameters and buffers; None for a function."""
-
-    @property
-    def field(self) -> dict[str, Any]:
-        """Field of the metadata of the run file."""
-        return {EXTERNAL_KEY: asdict(self)}
 
 
 _AtLeastOne = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -99,13 +90,6 @@ class RunMetadata:
     """Published facts about the task; None, and no field of the JSON, where the task names none."""
 
     @property
-    def content(self) -> dict[str, Any]:
-        """The metadata as JSON."""
-        optional = (WEIGHTS_KEY, EXTERNAL_KEY, "facts")
-        found = {name: value for name, value in asdict(self).items() if name not in optional or value is not None}
-        return found | {"plugins": [plugin.content for plugin in self.plugins]}
-
-    @property
     def took_part(self) -> Mapping[str, LoadedPlugin]:
         """Plugins that decide or measure a number, by name."""
         return {plugin.name: plugin for plugin in self.plugins if plugin.takes_part}
@@ -120,7 +104,7 @@ def typed(about: Mapping[str, Any]) -> RunMetadata:
         found = msgspec.convert(about, RunMetadata)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from error
-    known = flat(found.content)
+    known = flat(asdict(found))
     if lost := [name for name in flat(about) if name not in known]:
         raise ValueError(f"{lost[0]!a:.100} is no field of the metadata of a run")
     return found
@@ -172,20 +156,10 @@ class StoredRun:
         """File and, for a run of a submission file, name of the run; for messages."""
         return f"{self.path}, run {run_files.run_name(self.record)}" if self.packed.content else str(self.path)
 
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """Names of its weights."""
-        return ("raw", *self.record.averagers)
-
     def is_named(self, patterns: Collection[str]) -> bool:
         """Whether the id or the name of the run matches any shell pattern; True without patterns."""
         names = (self.run_id, run_files.run_name(self.record))
         return not patterns or any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
-
-    def require_variant(self, weights: str) -> None:
-        """Raise UsageError for unknown weights of the run."""
-        if weights not in self.variants:
-            raise unknown("weights", weights, self.variants)
 
     def weights(self) -> bytes:
         """Content of the weights file. Raises RunFileError for a missing or damaged file."""

@@ -8,7 +8,6 @@ the run file, so every visible run has its weights.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -76,19 +75,15 @@ def write(path: Path, content: bytes, scratch: Path | None = None) -> None:
 
 
 def read(path: Path, kept: KeptWeights) -> bytes:
-    """Content of a weights file. Raises RunFileError for a missing file, or a wrong size or hash."""
+    """Content of a weights file. Raises RunFileError for a missing file, or a wrong hash."""
     try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            content = file.read() if size == kept.size else b""
+        content = path.read_bytes()
     except FileNotFoundError:
         raise RunFileError(
             f"the weights of this run are missing: {path} should be there; copy it beside the run file"
         ) from None
     except OSError as error:
         raise RunFileError(f"the weights {path} cannot be read: {error.strerror}") from error
-    if size != kept.size:
-        raise RunFileError(f"the weights {path} are damaged: the file has {size} bytes, and the run kept {kept.size}")
     if hashlib.sha256(content).hexdigest() != kept.sha256:
         raise RunFileError(f"the weights {path} are damaged, or of another run: their SHA-256 is not the one in the run file")
     return content

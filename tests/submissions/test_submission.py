@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -95,11 +94,11 @@ def test_honest_runs_are_filed_where_boards_read_them(made, board, installed):
     assert [done.file] == list((board / "runs").iterdir())
     assert Results(board / "runs").boards("tvd") == Results(made[0].parent).boards("tvd")
     assert check_filed(board, installed) == []
-    filed = {run.run_id: (run.metadata, rows) for run, rows in with_rows(done.file)}
+    filed = {run.run_id: (run.packed.footer, rows) for run, rows in with_rows(done.file)}
     assert len(filed) == len(made)
     for path in made:
         metadata, rows = filed[path.name.split(".")[-2]]
-        assert json.loads(json.dumps(metadata.content)) == run_files.metadata(path)
+        assert metadata == run_files.metadata(path)
         assert repr(rows.to_pylist()) == repr(run_files.read(path).to_pylist())
     diverged = [rows["diverged_step"][0].as_py() for _, rows in filed.values()]
     assert None in diverged and any(diverged)
