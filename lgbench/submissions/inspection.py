@@ -162,7 +162,7 @@ def _other_labels(record: ExperimentRecord, rows: pa.Table) -> Iterator[str]:
     labels = pa.Table.from_pylist([labels_of(record, each) for each in weights.to_pylist()], schema=SCHEMA)
     labels = labels.take(pc.index_in(rows["weights"], weights))
     if wrong := [name for name in labels_of(record, "raw") if not rows[name].equals(labels[name])]:
-        yield f"other than its metadata, in its rows, are {', '.join(wrong)}"
+        yield f"its rows and its metadata differ in {', '.join(wrong)}"
     if len(pc.unique(rows["diverged_step"])) > 1:
         yield "its rows have several values of diverged_step"
 

@@ -197,12 +197,6 @@ def test_metadata_that_name_a_place_outside_write_nothing_there(folders, tmp_pat
     assert merged(a, to=c)[0] == 1 and len(contents(c)) == 1
 
 
-def in_file(path, *values, n=4, more=()):
-    rows = simulated(dict(enumerate(values, 1)), n=n) + [row for each in more for row in simulated({8: 1.0}, metric=each)]
-    (run,) = run_files.checked(write_rows(path, rows)).runs()
-    return RunInFile(path, run)
-
-
 @pytest.mark.parametrize(
     ("one", "two", "same"),
     [
@@ -214,7 +208,11 @@ def in_file(path, *values, n=4, more=()):
     ],
 )
 def test_numbers_are_equal_if_all_their_bits_are(tmp_path, one, two, same):
-    assert (compared(in_file(tmp_path / "1.parquet", *one), in_file(tmp_path / "2.parquet", *two)) is None) is same
+    found = []
+    for name, values in (("1.parquet", one), ("2.parquet", two)):
+        path = write_rows(tmp_path / name, simulated(dict(enumerate(values, 1))))
+        found += [RunInFile(path, run) for run in run_files.checked(path).runs()]
+    assert (compared(*found) is None) is same
 
 
 def test_a_run_that_somebody_writes_while_folders_are_merged_is_left_as_it_is(folders, monkeypatch):

@@ -140,11 +140,10 @@ def test_the_digest_of_a_run_changes_with_everything_in_it_and_not_with_its_enco
     assert len(others) == 13
 
 
-@pytest.mark.parametrize("many", [50, pytest.param(300, marks=pytest.mark.slow)])
-def test_a_change_of_any_byte_is_found(few, tmp_path, many):
+def test_a_change_of_any_byte_is_found(few, tmp_path):
     path = together(few, tmp_path)
     whole, draw = path.read_bytes(), random.Random(0)
-    for place in {*range(len(whole) - many, len(whole)), *(draw.randrange(len(whole)) for _ in range(many))}:
+    for place in {*range(len(whole) - 50, len(whole)), *(draw.randrange(len(whole)) for _ in range(50))}:
         content = bytearray(whole)
         content[place] ^= 1 << draw.randrange(8)
         path.write_bytes(content)

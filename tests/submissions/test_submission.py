@@ -288,7 +288,6 @@ SUBMITS_AND_IS_KILLED = f"""
 import os, signal, sys
 sys.path.insert(0, {str(TESTS)!r})
 from helpers import published
-from helpers.commands import with_plugins
 from lgbench.extensions.registry import Registry
 found = published.registry()
 Registry.load = classmethod(lambda cls, files=(), only=None: found)
