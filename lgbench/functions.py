@@ -25,13 +25,13 @@ from lgbench.execution.tuning import Stages, one_of_each, said
 from lgbench.execution.work_queue import Dispatcher, PlannedPopulation, path_of, title_of, unfinished
 from lgbench.execution.workers import ONE_THREAD, Setup, Workers
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Plan, Request
+from lgbench.experiment.plan import Plan
 from lgbench.experiment.plan import plan as resolve
 from lgbench.extensions.catalog import Catalog, Found
 from lgbench.extensions.directory import not_installed
 from lgbench.extensions.function_files import take_functions
 from lgbench.extensions.registry import Registry
-from lgbench.options import RunOptions
+from lgbench.options import RunOptions, listed
 from lgbench.results import run_files
 
 __all__ = ["plan", "run", "run_population"]
@@ -104,37 +104,16 @@ def _command(options: RunOptions) -> Command:
 
 def command_of(options: RunOptions, registry: Registry, display: ProgressDisplay) -> Command:
     """Command with all names resolved. Raises UsageError for unknown names and for values out of range."""
-    request = _request(options)
     own = {option: str(value) for option, value in options.executor_options.items()}
     executor = executor_named(options.executor, own, registry.executors)
-    trackers = usable(_listed(options.track), registry.trackers)
-    return Command(options, request, resolve(request, registry), display, executor, trackers)
+    trackers = usable(listed(options.track), registry.trackers)
+    return Command(options, resolve(options, registry), display, executor, trackers)
 
 
 def with_functions(options: RunOptions) -> RunOptions:
     """Options with names of architectures in place of functions in files, which become plugin files."""
-    names, files = take_functions(_listed(options.arch))
+    names, files = take_functions(listed(options.arch))
     return replace(options, arch=names, plugins=[*options.plugins, *files])
-
-
-def _request(options: RunOptions) -> Request:
-    """Request of these options. A list as a value of `set` is a grid."""
-    return Request(
-        tasks=_listed(options.task),
-        archs=_listed(options.arch),
-        averagers=None if options.average is None else _listed(options.average),
-        seeds=tuple(options.seeds),
-        protocol=options.protocol,
-        changes={key: ",".join(map(str, _listed(value))) for key, value in options.set.items()},
-        optimizer=options.optimizer,
-        precision=options.precision,
-        probes=_listed(options.probe),
-    )
-
-
-def _listed(values: Any) -> list[Any]:
-    """List of one value or of several."""
-    return list(values) if isinstance(values, list | tuple) else [values]
 
 
 @dataclass(frozen=True)
@@ -197,9 +176,7 @@ class Command:
     """A user's command of `lgbench run`, without the results folder."""
 
     options: RunOptions
-    request: Request
     plan: Plan
-    """Plan of the request."""
     display: ProgressDisplay
     executor: Executor | None = None
     """None for worker processes on this machine."""

@@ -135,3 +135,8 @@ class RunOptions:
         ),
     )
     results: str | Path = field(default=Path("results"), metadata=about("Folder of the run files.", "folder"))
+
+
+def listed(values: Any) -> list[Any]:
+    """List of one value or of several."""
+    return list(values) if isinstance(values, Sequence) and not isinstance(values, str) else [values]

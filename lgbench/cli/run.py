@@ -20,7 +20,7 @@ from lgbench.terminal import counted, duration
 if TYPE_CHECKING:
     from lgbench.execution.progress import ConsoleProgress
     from lgbench.experiment.experiment import Experiment
-    from lgbench.experiment.plan import Plan, Request
+    from lgbench.experiment.plan import Plan
     from lgbench.extensions.registry import Registry
     from lgbench.functions import Command, PlanOutcome
 
@@ -64,7 +64,7 @@ def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) 
         ) from None
     _tell(outcome, command.plan, results, options.keep_weights)
     if options.protocol == DEFAULT_PROTOCOL and not options.set:
-        echo(_longer(command.request, registry, display))
+        echo(_longer(options, registry, display))
 
 
 def _forecast(command: Command, results: Path) -> None:
@@ -89,12 +89,12 @@ def _forecast(command: Command, results: Path) -> None:
         raise RunFailed("; ".join(dict.fromkeys(failed)))
 
 
-def _longer(request: Request, registry: Registry, display: ConsoleProgress) -> str:
+def _longer(options: RunOptions, registry: Registry, display: ConsoleProgress) -> str:
     """Sentence about the boards' protocol, with the time for the same runs under that protocol."""
     from lgbench.experiment.plan import plan
 
     try:
-        planned = plan(replace(request, protocol=BOARDS_PROTOCOL), registry).experiments
+        planned = plan(replace(options, protocol=BOARDS_PROTOCOL), registry).experiments
     except UsageError:  # for example, a seed reserved for tuning
         planned = ()
     tuning = {run.run_id: run for experiment in planned for run in experiment.tuning_runs}

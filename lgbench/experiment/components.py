@@ -143,12 +143,19 @@ class Components:
         return plugins_used([*own, *self.entry.parts.items(), ("optimizer", self.optimizer), *averagers], loaded)
 
     def experiment(
-        self, record: ExperimentRecord, measurements: Iterable[Found[Measurement]], positions: dict[int, int]
+        self,
+        record: ExperimentRecord,
+        measurements: Iterable[Found[Measurement]],
+        probes: frozenset[str],
+        positions: dict[int, int],
     ) -> Experiment:
-        """Experiment of a record. Raises Unsupported if a part or the optimizer rejects its options."""
+        """Experiment of a record, with these measurements, probes only if named in `probes` and defined for the task.
+
+        Raises Unsupported if a part or the optimizer rejects its options.
+        """
         parts: Iterable[Found[Any]] = self.entry.parts.values()
         found: list[Found[Any]] = [self.task, self.entry.architecture, *parts, self.optimizer, *self.averagers]
-        measured = list(measurements)
+        measured = [each for each in measurements if takes_part(each.thing, self.task.thing, probes)]
         libraries = {f"{name} of {e.origin.name}": version for e in found for name, version in e.origin.libraries.items()}
         return Experiment(
             record=record,
@@ -189,9 +196,8 @@ def experiments_of(
                 raise UsageError(
                     f"{record.title} would be another run here than where it was planned: install the same lgbench and plugins"
                 )
-            named, task = map(registry.measurements.found, measurements), found.task.thing
-            measured = [each for each in named if takes_part(each.thing, task, frozenset(measurements))]
-            known[kind] = found.experiment(record, measured, positions[record.task])
+            measured = map(registry.measurements.found, measurements)
+            known[kind] = found.experiment(record, measured, frozenset(measurements), positions[record.task])
         yield known[kind].with_seed(record.seed)
 
 

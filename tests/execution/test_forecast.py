@@ -7,6 +7,7 @@ import re
 import pytest
 from click.testing import CliRunner
 from helpers.plain_training import CPU
+from helpers.planning import plan_of
 
 import lgbench
 from lgbench.cli.main import main
@@ -14,7 +15,6 @@ from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import Forecast
 from lgbench.execution.work_queue import WorkQueue
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 
 SETTINGS = {"train.steps": 3, "train.batch": 2, "evaluate.contexts": 4, "evaluate.strings": 8, "evaluate.max_length": 16}
@@ -41,7 +41,7 @@ def dry(folder, *words: str):
 
 def planned(arch: str = "toy-table"):
     changes = {key: str(value) for key, value in SETTINGS.items()}
-    return plan(Request(["toy-walk", "toy-even"], [arch], [], (0, 1, 2), "quick", changes), Registry.load())
+    return plan_of(Registry.load(), ["toy-walk", "toy-even"], arch, seeds=(0, 1, 2), set=changes)
 
 
 @pytest.mark.slow

@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 
 import pytest
+from helpers.planning import plan_of
 from rich.console import Console
 
 from lgbench.execution.progress import UNCOMPILED, ConsoleProgress, Phase, TimeLeft
-from lgbench.experiment.plan import Request, plan
 
 
 def planned(registry, steps: str):
     settings = {"train.steps": steps, "train.batch": "4", "evaluate.contexts": "4", "evaluate.strings": "8"}
     changes = settings | {"evaluate.max_length": "48"}
-    return plan(Request(["tomita-1", "tomita-2"], ["pre-norm"], ["ema"], (0, 1), "quick", changes), registry)
+    return plan_of(registry, ["tomita-1", "tomita-2"], "pre-norm", average="ema", seeds=(0, 1), set=changes)
 
 
 def test_the_time_left_is_what_the_pace_so_far_makes_of_all_that_is_left(registry, monkeypatch):

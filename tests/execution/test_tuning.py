@@ -15,6 +15,7 @@ import toys
 from click.testing import CliRunner
 from helpers.made_runs import made
 from helpers.plain_training import plain_training
+from helpers.planning import plan_of
 from helpers.toy_registries import toys_and
 from helpers.tuned import GRID, REGISTER, SEEDS
 from helpers.warm import Warm
@@ -27,7 +28,7 @@ from lgbench.cli.main import main
 from lgbench.execution import runner
 from lgbench.execution.tuning import FOLDER
 from lgbench.execution.work_queue import UNFINISHED
-from lgbench.experiment.plan import Replanner, Request, plan
+from lgbench.experiment.plan import Replanner
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.tuning import HIGHEST, LOWEST, Tuning, TuningRun
 from lgbench.extensions.registry import Registry
@@ -89,7 +90,7 @@ def test_the_choice_follows_losses_in_distribution_and_nothing_else(restless, tm
     assert (tuning["grid"], tuning["seeds"], tuning["steps"]) == (GRID, SEEDS, 10) and second["tuning"] == tuning
 
     by_rate: dict[float, list[float]] = {}
-    (planned,) = plan(Request(["toy-walk"], ["toy-restless"], [], [0], "tuned"), restless).experiments
+    (planned,) = plan_of(restless, "toy-walk", "toy-restless", protocol="tuned").experiments
     for experiment, found in zip(planned.tuning_runs, tuning["runs"], strict=True):
         assert (experiment.train.steps, experiment.train.lr, experiment.seed) == (10, found["lr"], found["seed"])
         losses = [loss for _, loss in plain_training(experiment)]
@@ -224,11 +225,11 @@ def test_a_rate_that_diverges_is_not_chosen_and_where_all_do_it_is_the_smallest_
 
 def test_a_rate_that_the_user_sets_turns_tuning_off_and_is_a_change(tuned, toys_alone):
     registry = Registry.load()
-    asked = Request(["toy-walk"], ["toy-table"], [], [0], "tuned", {"train.lr": "0.02,0.5", "model.scale": "2"})
-    experiments = plan(asked, registry).experiments
+    settings = {"train.lr": "0.02,0.5", "model.scale": "2"}
+    experiments = plan_of(registry, "toy-walk", "toy-table", protocol="tuned", set=settings).experiments
     assert [each.record.tuning for each in experiments] == [None, None] and not experiments[0].tuning_runs
     assert [dict(each.record.protocol.changes)["train.lr"] for each in experiments] == ["0.02", "0.5"]
-    (tuned_one,) = plan(Request(["toy-walk"], ["toy-table"], [], [0], "tuned", {"model.scale": "2"}), registry).experiments
+    (tuned_one,) = plan_of(registry, "toy-walk", "toy-table", protocol="tuned", set={"model.scale": "2"}).experiments
     assert dict(tuned_one.record.protocol.changes) == {"model.scale": "2.0"}
     assert all(dict(run.record.protocol.changes)["model.scale"] == "2.0" for run in tuned_one.tuning_runs)
     replanner = Replanner(registry)
@@ -239,15 +240,15 @@ def test_a_rate_that_the_user_sets_turns_tuning_off_and_is_a_change(tuned, toys_
 def test_tuning_seeds_are_refused_under_such_a_protocol_alone(tuned, toys_alone):
     registry = Registry.load()
     with pytest.raises(UsageError, match="--seeds names 1000001, and the seeds 1000000 and 1000001 choose the learning rates"):
-        plan(Request(["toy-walk"], ["toy-table"], [], [0, 1_000_001], "tuned"), registry)
-    assert plan(Request(["toy-walk"], ["toy-table"], [], [1_000_001], "quick"), registry).experiments
+        plan_of(registry, "toy-walk", "toy-table", seeds=[0, 1_000_001], protocol="tuned")
+    assert plan_of(registry, "toy-walk", "toy-table", seeds=[1_000_001]).experiments
 
 
 def test_the_id_of_a_run_has_the_grid_and_not_the_choice(tuned, toys_alone, monkeypatch):
     registry = Registry.load()
 
     def planned():
-        return plan(Request(["toy-walk"], ["toy-table"], [], [3], "tuned"), registry).experiments[0]
+        return plan_of(registry, "toy-walk", "toy-table", seeds=[3], protocol="tuned").experiments[0]
 
     untuned = planned()
     asked = untuned.record.tuning

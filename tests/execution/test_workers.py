@@ -13,13 +13,14 @@ import pytest
 from helpers.in_process import run_here
 from helpers.made_runs import made, rows_of, wait_until
 from helpers.plain_training import CPU
+from helpers.planning import plan_of
 
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import UNFINISHED, PlannedPopulation
 from lgbench.execution.workers import Setup, Train, Workers
 from lgbench.experiment.components import experiments_of
-from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.experiment.plan import Plan
 from lgbench.functions import PlanOutcome, run_plan
 
 SETTINGS = {
@@ -32,8 +33,8 @@ SETTINGS = {
 
 
 def planned(registry, steps: str = "6") -> Plan:
-    asked = Request(["tomita-1", "tomita-2"], ["pre-norm"], ["ema"], (0, 1), "quick", SETTINGS | {"train.steps": steps})
-    return plan(asked, registry)
+    settings = SETTINGS | {"train.steps": steps}
+    return plan_of(registry, ["tomita-1", "tomita-2"], "pre-norm", average="ema", seeds=(0, 1), set=settings)
 
 
 class Told(ProgressDisplay):

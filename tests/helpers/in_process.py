@@ -17,10 +17,11 @@ from lgbench.execution.tracking import Tracking
 from lgbench.execution.work_queue import Dispatcher, Done, LockedPopulation, released
 from lgbench.execution.workers import Setup, Train, Trainer, Workers, trained_alone
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.experiment.plan import Plan, plan
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.functions import PlanOutcome, run_plan
+from lgbench.options import RunOptions
 
 
 class InProcess(Dispatcher):
@@ -98,9 +99,9 @@ def worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "trained_alone", trained_alone)
 
 
-def _resolved(request: Request, registry: Registry) -> Plan:
+def _resolved(options: RunOptions, registry: Registry) -> Plan:
     _LATEST[:] = [registry]
-    return plan(request, registry)
+    return plan(options, registry)
 
 
 def _of_latest(setup: Setup, display: ProgressDisplay) -> InProcess:

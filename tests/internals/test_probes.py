@@ -13,6 +13,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from helpers.plain_training import CPU
+from helpers.planning import plan_of
 from helpers.registries import BUILT_IN_METRICS
 from helpers.toy_registries import Marked, Weighted, toys_and
 
@@ -20,7 +21,6 @@ import lgbench
 from lgbench import AttentionSpec, Need, Random
 from lgbench.attending import masked_logits, needed_inputs
 from lgbench.cli.main import main
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.internals.attention import attention_weights
 from lgbench.internals.layers import PartsSight, watched
@@ -36,7 +36,7 @@ QUICK = {"train.steps": "2", "train.batch": "4", "evaluate.contexts": "6", "eval
 
 def experiment(task, arch, probes=("all",), registry=INSTALLED, **changes):
     settings = QUICK | {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
-    return plan(Request([task], [arch], (), (0,), "quick", settings, probes=probes), registry).experiments[0]
+    return plan_of(registry, task, arch, set=settings, probe=probes).experiments[0]
 
 
 def probed(experiment, change=lambda model: None):
@@ -481,7 +481,7 @@ def test_a_map_has_a_row_for_each_layer(runs, tmp_path):
 def test_names_of_probes_are_checked_before_anything_is_trained():
     with pytest.raises(lgbench.UsageError, match="no probe 'atention_max'; did you mean 'attention_max'"):
         experiment("tomita-1", "pre-norm", ["atention_max"])
-    found = plan(Request(["tomita-1"], ["pre-norm"], (), (0,), "quick", probes=["attention_on_source"]), INSTALLED)
+    found = plan_of(INSTALLED, "tomita-1", "pre-norm", probe=["attention_on_source"])
     assert found.refusals == ("the probe attention_on_source is not defined for tomita-1",)
     assert {m.name for m in found.experiments[0].measurements} == BUILT_IN_METRICS
 

@@ -25,7 +25,7 @@ from lgbench.errors import Refused
 from lgbench.execution import device
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.tuning import FOLDER
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.extensions.registry import Registry
 from lgbench.functions import carry_out, command_of
@@ -48,7 +48,7 @@ def installed() -> Registry:
 def made(tmp_path_factory) -> list[Path]:
     """A run of each task and, of one entry, some that diverged."""
     folder = tmp_path_factory.mktemp("made")
-    return published.make(folder, ("toy-table", "toy-fragile"), seeds=[2, 3], tasks=["small", "alone"])
+    return published.make(folder, ("toy-table", "toy-fragile"), seeds=[2, 3], task=["small", "alone"])
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_the_experiment_of_a_file_is_the_one_that_was_run(made, installed):
     for path in made:
         run, _ = read(path, installed)
         record = run.stored.record
-        asked = Request([record.task], [record.entry], ["toy-mean"], [record.seed])
+        asked = RunOptions(record.task, record.entry, average="toy-mean", seeds=[record.seed])
         (experiment,) = plan(asked, installed).experiments
         assert run.experiment == experiment and run.experiment.measurements == experiment.measurements
         versions = {name: plugin.version for name, plugin in run.metadata.took_part.items()}
@@ -120,7 +120,7 @@ def test_a_run_with_another_optimizer_is_what_it_says(tmp_path):
     module = ModuleType("slow")
     module.lgbench_optimizers = hookimpl(specname="lgbench_optimizers")(lambda: [Slow()])
     installed = published.registry(slow=module)
-    (path,) = published.make(tmp_path, seeds=[3], tasks=["small-even"], installed=installed, optimizer="toy-slow")
+    (path,) = published.make(tmp_path, seeds=[3], task="small-even", installed=installed, optimizer="toy-slow")
     run, wrong = read(path, installed)
     assert not wrong and run.experiment.entry == "toy-table+toy-nothing+toy-slow"
     assert isinstance(run.experiment.optimizer, Slow)

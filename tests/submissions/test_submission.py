@@ -194,7 +194,7 @@ def test_what_is_filed_counts_towards_what_must_be_there(later, filled, installe
 
 
 def test_an_entry_has_the_same_averagers_in_all_its_runs(made, board, tmp_path, installed):
-    other = published.make(tmp_path / "other", seeds=[1], averagers=[])
+    other = published.make(tmp_path / "other", seeds=[1], average=[])
     kept = [path for path in made if "toy-table" in path.name and _place(path)[1] != 1]
     (said,) = refusals([*kept, *other], board, installed)
     assert "the averagers none and others toy-mean" in said and "--average" in said
@@ -348,7 +348,7 @@ def test_wherever_a_submission_is_killed_it_has_filed_all_runs_or_none(kept, boa
 def kept(tmp_path_factory) -> Path:
     """Five seeds of one task with their weights. Tests must not write into it."""
     folder = tmp_path_factory.mktemp("kept")
-    published.make(folder, tasks=["alone"], keep_weights=True)
+    published.make(folder, task="alone", keep_weights=True)
     return folder
 
 

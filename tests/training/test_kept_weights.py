@@ -24,7 +24,8 @@ from lgbench.execution.jobs import filed
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import WorkQueue
 from lgbench.experiment.components import experiments_of
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
+from lgbench.options import RunOptions
 from lgbench.results import run_files, weights_files
 from lgbench.training.train import train
 
@@ -75,7 +76,7 @@ def test_keeping_weights_changes_no_row_no_name_and_nothing_else_in_the_footer(k
 
 
 def test_a_file_has_the_weights_of_the_training_to_the_bit_and_its_hash_is_in_the_footer(kept, installed):
-    experiments = plan(Request(["small-even"], ["toy-table"], ["toy-mean"], (0, 1)), installed).experiments
+    experiments = plan(RunOptions("small-even", "toy-table", average="toy-mean", seeds=(0, 1)), installed).experiments
     trained = train(experiments, CPU)
     for index, experiment in enumerate(experiments):
         about = run_files.metadata(run_files.path_for(kept, experiment.record))["kept_weights"]
@@ -129,7 +130,7 @@ def kill(source, target):
     give(source, target)
 
 os.link = kill
-published.make(published.Path(sys.argv[2]), tasks=["small-even"], seeds=range(2), keep_weights=True)
+published.make(published.Path(sys.argv[2]), task="small-even", seeds=range(2), keep_weights=True)
 """
 """Makes what the fixture `kept` has, and dies before so many files get their names."""
 
@@ -167,7 +168,7 @@ def population(installed, monkeypatch):
     """The two runs as one planned population, and where its plugins are."""
     monkeypatch.setattr("lgbench.extensions.registry.Registry.load", classmethod(lambda cls, files=(), only=(): installed))
     return lgbench.PlannedPopulation.of(
-        plan(Request(["small-even"], ["toy-table"], ["toy-mean"], (0, 1)), installed).experiments, 2, False
+        plan(RunOptions("small-even", "toy-table", average="toy-mean", seeds=(0, 1)), installed).experiments, 2, False
     )
 
 
