@@ -19,10 +19,11 @@ from lgbench.terminal import counted, duration
 
 if TYPE_CHECKING:
     from lgbench.execution.progress import ConsoleProgress
+    from lgbench.execution.scheduler import PlanOutcome
     from lgbench.experiment.experiment import Experiment
     from lgbench.experiment.plan import Plan
     from lgbench.extensions.registry import Registry
-    from lgbench.functions import Command, PlanOutcome
+    from lgbench.functions import Command
 
 
 @click.command()
@@ -46,40 +47,40 @@ def run(options: RunOptions, dry_run: bool) -> None:
 def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) -> None:
     """Carry out the command of some options, and print the outcome. Raises RunFailed if any run failed."""
     from lgbench.execution.progress import ConsoleProgress
-    from lgbench.functions import carry_out, command_of
+    from lgbench.functions import Command
 
-    display, results = ConsoleProgress(console(stderr=True)), Path(options.results)
-    command = command_of(options, registry, display)
+    display = ConsoleProgress(console(stderr=True))
+    command = Command.of(options, registry, display)
     for sentence in command.plan.refusals:
         display.say(sentence)
     if dry_run:
-        _forecast(command, results)
+        _forecast(command)
         return
     try:
-        outcome = carry_out(command, results)
+        outcome = command.carry_out()
     except KeyboardInterrupt:
         raise Interrupted(
             "interrupted; no file was left half written. Finished runs are kept. The same command continues with the others, "
             "each from its latest checkpoint."
         ) from None
-    _tell(outcome, command.plan, results, options.keep_weights)
+    _tell(outcome, command.plan, Path(options.results), options.keep_weights)
     if options.protocol == DEFAULT_PROTOCOL and not options.set:
         echo(_longer(options, registry, display))
 
 
-def _forecast(command: Command, results: Path) -> None:
+def _forecast(command: Command) -> None:
     """Print a forecast. Raises RunFailed if any first training step fails."""
     from lgbench.execution.device import Execution
-    from lgbench.execution.scheduler import Forecast
-    from lgbench.execution.tuning import Stages
+    from lgbench.execution.scheduler import Forecast, Scheduler
 
-    plan, execution, display = command.plan, Execution.of(command.options), command.display
-    kinds = [("run", plan, results)]
-    if any(experiment.tuning_runs for experiment in plan.experiments):
-        stages = Stages(results)
-        first = stages.first(plan)
-        kinds = [("tuning run", first, stages.tuning), ("run", replace(first, experiments=plan.experiments), results)]
-    forecasts = [(kind, Forecast.of(planned, execution, folder, display)) for kind, planned, folder in kinds]
+    rates, execution = command.rates, Execution.of(command.options)
+    kinds: list[tuple[str, Sequence[Experiment], Path]] = [("run", command.plan.experiments, rates.results)]
+    if due := rates.due():
+        kinds.insert(0, ("tuning run", due, rates.folder))
+    forecasts = [
+        (kind, Forecast.of(Scheduler(experiments, folder, execution, command.display, rates.every)))
+        for kind, experiments, folder in kinds
+    ]
     for kind, forecast in forecasts:
         for line in forecast.lines(kind):
             echo(line)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
+import os
+import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lgbench.errors import RunFailed, located
+from lgbench.contracts import Pool, Submitted
+from lgbench.errors import RunFailed, WorkerKilled, first_line, lacks_memory, located
 from lgbench.execution.device import Execution, full_float32, keep_freed_memory, threads
 from lgbench.execution.progress import ProgressDisplay, evaluation_tokens, point_tokens, training_tokens
-from lgbench.execution.work_queue import LockedPopulation, PlannedPopulation, WorkQueue, named, unfinished
+from lgbench.execution.work_queue import LockedPopulation, WorkQueue, named, path_of, title_of, unfinished
+from lgbench.execution.workers import LOOK_SECONDS, Job, Outcome, Setup
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Plan
+from lgbench.results import run_files
 from lgbench.terminal import counted, duration, memory
 from lgbench.training import cost
 from lgbench.training.cost import free_memory, step_seconds
+
+WAIT_SECONDS = 1.0
+"""Time between two checks of the locks of other commands while no population is free."""
 
 
 @dataclass(frozen=True)
@@ -40,34 +47,121 @@ def grouped(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
     return list(groups.values())
 
 
+@dataclass(frozen=True)
+class PlanOutcome:
+    """Outcome of a command: run files written by the command, run files found at its end, and failures."""
+
+    written: list[Path]
+    found: list[Path]
+    failed: list[RunFailed]
+
+
 class Scheduler:
-    """Populations of a command, until all runs have files or were tried by this command."""
+    """Populations of experiments, trained until all runs have files or were tried by this command."""
 
     def __init__(
         self,
-        plan: Plan,
+        experiments: Sequence[Experiment],
         folder: Path,
         execution: Execution,
         display: ProgressDisplay,
-        fail: Callable[[Sequence[Experiment], Exception], None],
+        every: Sequence[Experiment] = (),
     ) -> None:
-        """`fail` is called with the experiments of a group and the error of the first training step."""
-        self.execution, self.display, self.fail = execution, display, fail
-        self.folder = folder
-        self._queue = WorkQueue(folder, plan.experiments, execution.device)
-        self.groups = grouped(unfinished(plan.experiments, folder))
+        """`every` are all experiments of the command, if `experiments` is a single stage of it."""
+        self.experiments, self.folder, self.execution, self.display = experiments, folder, execution, display
+        self._queue = WorkQueue(folder, experiments, execution.device)
+        self.groups = grouped(unfinished(experiments, folder))
         """Experiments without a run file at the start of the command."""
         self._left = [{experiment.run_id: experiment for experiment in group} for group in self.groups]
         """Untried experiments of each group, by run id. Other commands may have written some of the files since."""
         self._index = {group[0].population_key: index for index, group in enumerate(self.groups)}
         self._stacking: dict[int, Stacking] = {}
         # Includes finished runs, so that a resumed command decides about compilation as at first.
-        self._sharing: dict[Hashable, list[list[Experiment]]] = defaultdict(list)
-        for group in grouped(plan.every or plan.experiments):
-            self._sharing[group[0].program_key].append(group)
+        self._longest: dict[Hashable, Experiment] = {}
+        for group in grouped(every or experiments):
+            first = self._longest.setdefault(group[0].program_key, group[0])
+            if group[0].train.steps > first.train.steps:
+                self._longest[first.program_key] = group[0]
+        self._written: list[Path] = []
+        self._failed: list[RunFailed] = []
+        self._not_made: set[str] = set()
+        """Names of the files of failed runs."""
 
-    def __iter__(self) -> Iterator[LockedPopulation | None]:
-        """Populations, each locked when requested; None while other commands train all remaining runs."""
+    def run(self, pool: Pool, setup: Setup, later: Sequence[Experiment] = ()) -> PlanOutcome:
+        """Train and test all experiments without a run file. A failed population does not stop the others.
+
+        Other commands may run the same experiments at the same time. Returns when each run has a file or failed in this
+        command. The display adds the experiments in `later` to the time left.
+        """
+        running: list[tuple[LockedPopulation, Submitted]] = []
+        with self.display.all([*(experiment for group in self.groups for experiment in group), *later], pool.workers):
+            try:
+                self._run(pool, setup, running)
+            finally:
+                for locked, submitted in running:
+                    with suppress(Exception):  # the engine may be gone
+                        submitted.cancel()
+                    locked.release(KeyboardInterrupt())
+        others = set(os.listdir(self.folder)) - {path.name for path in self._written} - self._not_made
+        names = (path_of(experiment, self.folder).name for experiment in self.experiments)
+        return PlanOutcome(self._written, [self.folder / name for name in names if name in others], self._failed)
+
+    def _run(self, pool: Pool, setup: Setup, running: list[tuple[LockedPopulation, Submitted]]) -> None:
+        """Keep as many populations in training as the pool has workers, until none is left."""
+        populations: Iterator[LockedPopulation | None] | None = self._populations()
+        look_again = 0.0
+        while populations or running:
+            while populations and len(running) < pool.workers and time.monotonic() >= look_again:
+                match next(populations, _END):
+                    case LockedPopulation() as locked:
+                        running.append((locked, _submitted(locked, pool, setup)))
+                    case None:
+                        look_again = time.monotonic() + WAIT_SECONDS
+                    case _:
+                        populations = None
+            ended = [each for each in running if each[1].done()]
+            for each in ended:
+                self._end(*each)
+                running.remove(each)
+                populations = populations or self._populations()  # a population that lacked memory is tried again
+            if not ended and (populations or running):
+                time.sleep(LOOK_SECONDS)
+
+    def _end(self, locked: LockedPopulation, submitted: Submitted) -> None:
+        """Release a population after its end, with its files in the results folder."""
+        outcome = _outcome(submitted)
+        for sentence in outcome.said:
+            self.display.say(sentence)
+        written, error = [*outcome.written], outcome.error
+        try:
+            written += locked.filed(outcome.files, self.display.say)
+        except Exception as raised:  # the disk may be full
+            error = raised
+        with suppress(OSError):  # the disk may be gone, and the run files are written
+            locked.release(error)
+        self._written += written
+        planned = locked.planned
+        if error and lacks_memory(error) and self._halve(locked):
+            half = -(-planned.models // 2)
+            self.display.say(f"{planned.title} needed more memory than is free; trained again, at most {half} at once")
+        elif error:
+            self._fail(locked.experiments, error)
+        elif outcome.files:
+            done = f"{len(self._written)} runs written of {len(self.experiments)}"
+            self.display.say(f"{planned.title}: done, {done}")
+
+    def _fail(self, population: Sequence[Experiment], error: Exception) -> None:
+        failure = RunFailed(f"{title_of([each.record for each in population])} failed: {located(error)}")
+        failure.__cause__ = error
+        self._failed.append(failure)
+        paths = {path_of(each, self.folder): each for each in population}
+        self._not_made |= {path.name for path, each in paths.items() if not run_files.is_run(path, each.run_id)}
+
+    def _populations(self) -> Iterator[LockedPopulation | None]:
+        """Populations, each locked when requested; None while other commands train all remaining runs.
+
+        Some of them may become free, so the next element is requested after WAIT_SECONDS.
+        """
         self._queue.clear()
         waiting = False
         while True:
@@ -81,22 +175,11 @@ class Scheduler:
                 self.display.say(f"waiting for {elsewhere} runs that other processes are making")
             yield None
 
-    def planned(self, tuning: bool = False) -> Iterator[PlannedPopulation]:
-        """Populations of all remaining runs, for other machines. Raises RunFailed if a first training step fails."""
-        for group in self.groups:
-            try:
-                stacking = self.stacking_of(group)
-            except Exception as error:  # a plugin's model may raise anything
-                raise RunFailed(f"{group[0].record.title} failed: {located(error)}") from error
-            for start in range(0, len(group), stacking.models):
-                members = group[start : start + stacking.models]
-                yield PlannedPopulation.of(members, stacking.models, stacking.compile, tuning)
-
     def begun(self) -> int:
         """Number of unfinished runs in populations in training, or left by killed processes."""
         return len(self._queue.begun() & {experiment.run_id for group in self.groups for experiment in group})
 
-    def halve(self, population: LockedPopulation) -> bool:
+    def _halve(self, population: LockedPopulation) -> bool:
         """Halve the stack size of a group that ran out of memory. False for a single model."""
         models = population.planned.models
         if models == 1:
@@ -137,7 +220,7 @@ class Scheduler:
             self._stacking[index] = self.stacking_of(list(left.values()))
         except Exception as error:  # a plugin's model may raise anything
             left.clear()
-            self.fail(self.groups[index], error)
+            self._fail(self.groups[index], error)
             return False
         return True
 
@@ -167,9 +250,28 @@ class Scheduler:
         """Whether to compile: as requested, else if the longest training with the same programs has enough steps."""
         if self.execution.compile is not None:
             return self.execution.compile
-        sharing = self._sharing[todo[0].program_key]
-        longest = max((group[0] for group in sharing), key=lambda experiment: experiment.train.steps)
-        return cost.compiling_pays(longest, self.execution.device)
+        return cost.compiling_pays(self._longest[todo[0].program_key], self.execution.device)
+
+
+_END = object()
+
+
+def _submitted(locked: LockedPopulation, pool: Pool, setup: Setup) -> Submitted:
+    """Population on a pool. If the engine raises an error, the population is released."""
+    try:
+        return pool.submit(Job(setup, locked.planned, locked.folder.resolve()))
+    except BaseException as error:
+        locked.release(error)
+        raise
+
+
+def _outcome(submitted: Submitted) -> Outcome:
+    """Outcome of an ended job. A lost job counts as a lack of memory, the most frequent reason."""
+    try:
+        outcome: Outcome = submitted.result()
+    except Exception as error:  # each engine has exceptions of its own
+        return Outcome(WorkerKilled(f"the job was lost: {first_line(error)}"))
+    return outcome
 
 
 @dataclass(frozen=True)
@@ -204,7 +306,7 @@ class GroupForecast:
 
 @dataclass
 class Forecast:
-    """Forecast of all runs of a plan."""
+    """Forecast of all runs of a scheduler."""
 
     done: int
     begun: int
@@ -217,11 +319,11 @@ class Forecast:
     """One sentence for each group that fails in its first training step."""
 
     @classmethod
-    def of(cls, plan: Plan, execution: Execution, folder: Path, display: ProgressDisplay) -> Forecast:
+    def of(cls, scheduler: Scheduler) -> Forecast:
         """Forecast from a few uncompiled training steps of each group."""
-        scheduler = Scheduler(plan, folder, execution, display, lambda group, error: None)
-        left = sum(map(len, scheduler.groups))
-        found = cls(len(plan.experiments) - left, scheduler.begun(), execution.workers, free_memory(execution.device))
+        execution, left = scheduler.execution, sum(map(len, scheduler.groups))
+        done, free = len(scheduler.experiments) - left, free_memory(execution.device)
+        found = cls(done, scheduler.begun(), execution.workers, free)
         for group in scheduler.groups:
             try:
                 found.groups.append(_of_group(scheduler, group))

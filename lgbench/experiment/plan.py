@@ -51,8 +51,6 @@ class Plan:
 
     experiments: tuple[Experiment, ...]
     refusals: tuple[str, ...] = ()
-    every: tuple[Experiment, ...] = ()
-    """All experiments of the command, if `experiments` is a single stage of it; else empty."""
 
 
 def plan(options: RunOptions, registry: Registry) -> Plan:

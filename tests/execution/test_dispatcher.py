@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import toys
@@ -24,22 +26,18 @@ SETTINGS = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"ev
 class Reversed(InProcess):
     """Takes everything first and runs the last population first."""
 
-    most = 100
+    workers = 100
 
-    def __init__(self, runner) -> None:
-        super().__init__(runner)
+    def __init__(self, train) -> None:
+        super().__init__(train)
         self.taken = []
 
-    @property
-    def busy(self) -> int:
-        return len(self.taken)
+    def submit(self, job):
+        self.taken.append(job)
+        return SimpleNamespace(done=lambda: self.taken[-1] is job, result=self.trained)
 
-    def begin(self, locked) -> None:
-        self.taken.append(locked)
-
-    def ended(self, seconds):
-        super().begin(self.taken.pop())
-        yield from super().ended(seconds)
+    def trained(self):
+        return super().submit(self.taken.pop()).result()
 
 
 def planned_grid(planned, known=None):
@@ -111,9 +109,9 @@ def test_a_first_step_that_fails_is_reported_before_any_dispatcher_sees_it(plann
     seen = []
 
     class Watching(InProcess):
-        def begin(self, locked):
-            seen.append(locked)
-            super().begin(locked)
+        def submit(self, job):
+            seen.append(job)
+            return super().submit(job)
 
     def fails(self, length, random):
         raise ValueError("no contexts today")
@@ -124,7 +122,7 @@ def test_a_first_step_that_fails_is_reported_before_any_dispatcher_sees_it(plann
     outcome = run(experiments, tmp_path, Watching, population=None)
     (failure,) = outcome.failed
     assert "toy-none" in str(failure) and "no contexts today" in str(failure)
-    assert [each.experiments[0].record.task for each in seen] == ["toy-largest"] and len(outcome.written) == 2
+    assert [each.population.runs[0].task for each in seen] == ["toy-largest"] and len(outcome.written) == 2
     assert left(tmp_path) == set()
 
 
@@ -134,10 +132,11 @@ def test_a_population_is_locked_when_a_dispatcher_takes_it_and_free_when_it_ends
     held = []
 
     class Watching(InProcess):
-        def begin(self, locked):
+        def submit(self, job):
             running = [path for path in (tmp_path / UNFINISHED).iterdir() if path.is_dir()]
-            held.append((running == [locked.folder], take(tmp_path, locked.experiments)))
-            super().begin(locked)
+            members = [experiment for experiment in experiments if experiment.record in job.population.runs]
+            held.append((running == [job.folder], take(tmp_path, members)))
+            return super().submit(job)
 
     run(experiments, tmp_path, Watching)
     assert held == [(True, None)] * 4
@@ -146,11 +145,10 @@ def test_a_population_is_locked_when_a_dispatcher_takes_it_and_free_when_it_ends
 
 def test_an_interrupt_reaches_whoever_started_the_run_and_what_is_done_stays(planned, local, tmp_path):
     class Impatient(InProcess):
-        def begin(self, locked):
+        def submit(self, job):
             if len(made(tmp_path)) == 3:
-                locked.release(KeyboardInterrupt())
                 raise KeyboardInterrupt
-            super().begin(locked)
+            return super().submit(job)
 
     with pytest.raises(KeyboardInterrupt):
         run(planned_grid(planned), tmp_path, Impatient)
@@ -166,12 +164,12 @@ def test_a_run_that_another_process_wrote_in_the_meantime_is_found_and_not_writt
     class Late(InProcess):
         """Somebody else finishes the runs of the first population while it is trained."""
 
-        def begin(self, locked):
+        def submit(self, job):
             if not (tmp_path / "other").exists():
                 run(experiments, tmp_path / "other")
                 for path in run_files.find(tmp_path / "other"):
                     path.rename(tmp_path / path.name)
-            super().begin(locked)
+            return super().submit(job)
 
     outcome = run(experiments, tmp_path, Late)
     assert outcome.written == [] and {path.name for path in outcome.found} == local.keys()

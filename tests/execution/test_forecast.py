@@ -6,6 +6,7 @@ import re
 
 import pytest
 from click.testing import CliRunner
+from helpers.in_process import InProcess, run_here
 from helpers.plain_training import CPU
 from helpers.planning import plan_of
 
@@ -13,7 +14,7 @@ import lgbench
 from lgbench.cli.main import main
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
-from lgbench.execution.scheduler import Forecast
+from lgbench.execution.scheduler import Forecast, Scheduler
 from lgbench.execution.work_queue import WorkQueue
 from lgbench.extensions.registry import Registry
 
@@ -42,6 +43,10 @@ def dry(folder, *words: str):
 def planned(arch: str = "toy-table"):
     changes = {key: str(value) for key, value in SETTINGS.items()}
     return plan_of(Registry.load(), ["toy-walk", "toy-even"], arch, seeds=(0, 1, 2), set=changes)
+
+
+def forecast_on(folder) -> Forecast:
+    return Forecast.of(Scheduler(planned().experiments, folder, Execution(CPU, False, 2), ProgressDisplay()))
 
 
 @pytest.mark.slow
@@ -73,18 +78,23 @@ def test_it_does_not_say_that_it_compiles_for_it_compiles_nothing(toys_alone, tm
 
 
 def test_its_populations_are_those_that_would_be_trained(toys_alone, tmp_path):
-    forecast = Forecast.of(planned(), Execution(CPU, False, 2), tmp_path, ProgressDisplay())
-    how = {"average": [], "protocol": "quick", "set": SETTINGS, "population": 2, "workers": 1, "compile": False}
-    populations = lgbench.plan(["toy-walk", "toy-even"], "toy-table", device="cpu", **how)
-    assert sum(group.populations for group in forecast.groups) == len(populations)
-    assert max(group.models for group in forecast.groups) == max(len(population.runs) for population in populations)
+    forecast, trained = forecast_on(tmp_path), []
+
+    class Watching(InProcess):
+        def submit(self, job):
+            trained.append(job.population.runs)
+            return super().submit(job)
+
+    run_here(planned(), Execution(CPU, False, 2), tmp_path, kind=Watching)
+    assert sum(group.populations for group in forecast.groups) == len(trained) == 4
+    assert max(group.models for group in forecast.groups) == max(map(len, trained)) == 2
 
 
 def test_populations_that_another_command_trains_are_begun_and_stay_its_own(toys_alone, tmp_path):
     experiments = planned().experiments
     WorkQueue(tmp_path, experiments, CPU).take({experiments[0].run_id: experiments[0]}, 1)
     before = sorted(tmp_path.rglob("*"))
-    forecast = Forecast.of(planned(), Execution(CPU, False, 2), tmp_path, ProgressDisplay())
+    forecast = forecast_on(tmp_path)
     assert forecast.begun == 1 and sorted(tmp_path.rglob("*")) == before
     assert next(forecast.lines()) == "0 runs done before; 6 runs left, 1 of them begun"
 

@@ -196,7 +196,7 @@ def test_a_population_that_cannot_be_begun_leaves_nothing_and_its_runs_free(tmp_
         raise error
 
     with monkeypatch.context() as patch, pytest.raises(type(error)):
-        patch.setattr(Path, "write_text", fails)
+        patch.setattr(Path, "write_bytes", fails)
         take(tmp_path, runs)
     assert left(tmp_path) == set()
     with take(tmp_path, runs) as population:
