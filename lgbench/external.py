@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from lgbench.contracts import NAME, RESERVED_NAMES, Facts, Task, Tokens
+from lgbench.contracts import NAME, RESERVED_NAMES, Task, Tokens
 from lgbench.errors import LgbenchError, RunFailed, RunFileError, Unsupported, UsageError, located, unknown
 from lgbench.execution.device import choose_device, environment, full_float32
-from lgbench.execution.runner import loaded_plugin
-from lgbench.experiment.components import find_tasks, plugins_used, versions_of
+from lgbench.execution.runner import footer
+from lgbench.experiment.components import family_of, find_tasks, plugins_used, versions_of
 from lgbench.experiment.contexts import board_lengths, no_answer_counts
 from lgbench.experiment.experiment import Tested
 from lgbench.experiment.probes import takes_part
@@ -29,15 +29,13 @@ from lgbench.experiment.record import EXTERNAL, EXTERNAL_VERSION, Evaluation, Ex
 from lgbench.experiment.settings import check_settings, flat, override
 from lgbench.extensions.catalog import Found
 from lgbench.extensions.function_files import as_name, require_logits
-from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import chance, evaluate
 from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files
-from lgbench.results.metrics import descriptions
 from lgbench.results.rows import Measured, rows_of
-from lgbench.results.stored_runs import ExternalModel
+from lgbench.results.stored_runs import ExecutionRecord, ExternalModel, Seconds
 from lgbench.results.submission_files import digest
 from lgbench.training.models import NO_CURVE
 
@@ -196,7 +194,7 @@ def _record(
     untrained = Training(0, 0, 0.0, 0.0, 0.0, 0, train.min_length, train.max_length)
     return ExperimentRecord(
         task=task.label,
-        family=task.label.replace(task.thing.name, task.thing.family, 1),
+        family=family_of(task),
         task_version=task.thing.version,
         entry=name,
         architecture=name,
@@ -209,7 +207,7 @@ def _record(
         protocol=ProtocolUse(EXTERNAL, EXTERNAL_VERSION, tuple(sorted(changes.items()))),
         train=untrained,
         evaluate=test,
-        plugins=plugins_used([("task", task)], registry.loaded()),
+        plugins=plugins_used({"task": task}, registry.loaded()),
         seed=0,
     )
 
@@ -280,8 +278,9 @@ def evaluate_model(
     level = chance(whole.task, whole.measurements, whole.train, whole.evaluate)
     rows = rows_of(whole, Measured(scores, {}, level, NO_CURVE, 0, None))
     if folder is not None:
-        footer = _footer(whole, described(model), registry.loaded(), on, time.perf_counter() - started)
-        _file(folder, whole, rows, footer)
+        execution, seconds = ExecutionRecord(1, compiled=False, resumed=False), Seconds(0.0, time.perf_counter() - started)
+        about = footer(whole, whole.took_part, registry.loaded(), execution, environment(on), seconds)
+        _file(folder, whole, rows, about | described(model).field)
     return rows
 
 
@@ -294,21 +293,6 @@ def _scores(model: Model, whole: External, device: torch.device) -> list[Score]:
         raise
     except Exception as error:  # a stranger's model may raise anything
         raise RunFailed(f"{whole.record.title} failed: {located(error)}") from error
-
-
-def _footer(
-    whole: External, model: ExternalModel, loaded: Sequence[Distribution], device: torch.device, seconds: float
-) -> dict[str, Any]:
-    return {
-        "experiment": asdict(whole.record),
-        "plugins": [loaded_plugin(distribution, whole.took_part).content for distribution in loaded],
-        "measurements": descriptions(whole.measurements),
-        "execution": {"population": 1, "compiled": False, "resumed": False},
-        "environment": environment(device),
-        "seconds": {"train": 0.0, "total": seconds},
-        **model.field,
-        **Facts.field(whole.task),
-    }
 
 
 def _file(folder: Path, whole: External, rows: pa.Table, footer: Mapping[str, Any]) -> None:

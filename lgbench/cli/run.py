@@ -136,27 +136,20 @@ def _lacking(found: Mapping[Path, Experiment], keep_weights: bool) -> list[str]:
     from lgbench.results.weights_files import kept_by
 
     lacking: Counter[str] = Counter()
-    unkept = 0
     for path, experiment in found.items():
         try:
             about = metadata(path)
         except RunFileError:  # reported by readers of results
             continue
         known = {(metric.name, metric.version) for metric in described(about)}
-        unkept += keep_weights and kept_by(about) is None
-        missing = [m for m in experiment.measurements if m.source(experiment.task) and (m.name, m.version) not in known]
-        for each in missing:
-            name, of_insides = f"{each.name} (version {each.version})", each.name in experiment.probes
-            lacking[f"the probe {name}" if of_insides else f"the measurement {name}, which is installed now"] += 1
-    sentences = [
-        f"{counted(count, 'run', 'lacks', 'lack')} {name}: to measure it, run again with another --results folder"
-        for name, count in sorted(lacking.items())
-    ]
-    if unkept:
-        sentences.append(
-            f"{counted(unkept, 'run', 'has', 'have')} no kept weights: to keep them, run again with another --results folder"
-        )
-    return sentences
+        for each in experiment.measurements:
+            if each.source(experiment.task) and (each.name, each.version) not in known:
+                kind = "probe" if each.name in experiment.probes else "measurement"
+                lacking[f"the {kind} {each.name} (version {each.version})"] += 1
+        if keep_weights and kept_by(about) is None:
+            lacking["kept weights"] += 1
+    remedy = "run again with another --results folder"
+    return [f"{counted(number, 'run', 'lacks', 'lack')} {what}: {remedy}" for what, number in sorted(lacking.items())]
 
 
 def same_folder(results: Path) -> str:

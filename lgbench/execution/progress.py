@@ -97,82 +97,76 @@ def _tokens(extent: Extent) -> float:
 
 
 @dataclass
+class Pace:
+    """Timed steps of one kind of phases, without steps that include compilation, such as the first of each phase."""
+
+    seconds: float = 0.0
+    """Summed over workers."""
+    tokens: float = 0.0
+    fastest: float = math.inf
+    """Least seconds per token seen."""
+
+    def timed(self, seconds: float, tokens: float) -> None:
+        pace = seconds / tokens if tokens > 0 else math.inf
+        if pace > COMPILED * self.fastest:
+            return
+        if self.fastest > COMPILED * pace:  # all earlier steps included compilation
+            self.seconds = self.tokens = 0.0
+        self.fastest = min(self.fastest, pace)
+        self.seconds += seconds
+        self.tokens += tokens
+
+
+@dataclass
 class TimeLeft:
     """Estimate of the time left for all phases, from the pace of earlier steps."""
 
     left: dict[Kind, float]
-    """Tokens of the phases to come."""
+    """Tokens of the steps to come."""
     workers: int
-    seconds: dict[Kind, float] = field(default_factory=lambda: {"train": 0.0, "evaluate": 0.0})
-    """Timed seconds, summed over workers, without steps that include compilation, such as the first of each phase."""
-    seen: dict[Kind, float] = field(default_factory=lambda: {"train": 0.0, "evaluate": 0.0})
-    """Tokens in the timed seconds."""
-    fastest: dict[Kind, float] = field(default_factory=dict)
-    """Least seconds per token seen."""
-    open: dict[int, tuple[Kind, float]] = field(default_factory=dict)
-    """Tokens left of each open phase."""
+    paces: dict[Kind, Pace] = field(default_factory=lambda: {"train": Pace(), "evaluate": Pace()})
 
     @classmethod
     def of(cls, experiments: Sequence[Experiment], workers: int) -> TimeLeft:
-        left: dict[Kind, float] = {
-            "train": sum(map(training_tokens, experiments)),
-            "evaluate": sum(map(evaluation_tokens, experiments)),
-        }
-        return cls(left, workers)
+        training, testing = (float(sum(map(tokens, experiments))) for tokens in (training_tokens, evaluation_tokens))
+        return cls({"train": training, "evaluate": testing}, workers)
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[Callable[[int], None]]:
         """Context of a phase with a function to call with the number of steps done."""
-        key = len(self.open) + id(phase)
-        self.open[key] = phase.kind, phase.tokens
-        self.left[phase.kind] -= phase.tokens
+        each, ahead = phase.tokens / phase.total, phase.tokens
         latest: tuple[float, int] | None = None
         says_pace = phase.kind == "train" or phase.tokens >= MIN_TOKENS * phase.total
 
         def report(done: int) -> None:
-            nonlocal latest
+            nonlocal ahead, latest
             now = time.monotonic()
-            if latest is None:
+            if latest is None or now - latest[0] >= MIN_SECONDS:
+                if latest and says_pace:
+                    self.paces[phase.kind].timed(now - latest[0], (done - latest[1]) * each)
                 latest = now, done
-            elif now - latest[0] >= MIN_SECONDS:
-                if says_pace:
-                    self._timed(phase.kind, now - latest[0], (done - latest[1]) / phase.total * phase.tokens)
-                latest = now, done
-            self.open[key] = phase.kind, phase.tokens * (1 - done / phase.total)
+            self.left[phase.kind] -= ahead - (phase.total - done) * each
+            ahead = (phase.total - done) * each
 
         try:
             yield report
         finally:
-            del self.open[key]
-
-    def _timed(self, kind: Kind, seconds: float, tokens: float) -> None:
-        pace = seconds / tokens if tokens > 0 else math.inf
-        fastest = self.fastest.get(kind, pace)
-        if pace > COMPILED * fastest:
-            return
-        if fastest > COMPILED * pace:  # all earlier steps included compilation
-            self.seconds[kind] = self.seen[kind] = 0.0
-        self.fastest[kind] = min(fastest, pace)
-        self.seconds[kind] += seconds
-        self.seen[kind] += tokens
+            self.left[phase.kind] -= ahead
 
     def of_others(self, experiments: Sequence[Experiment]) -> float | None:
         """Estimated seconds for other experiments at the measured pace; None before the first timed step."""
-        return replace(TimeLeft.of(experiments, self.workers), seconds=self.seconds, seen=self.seen).remaining()
+        return replace(TimeLeft.of(experiments, self.workers), paces=self.paces).remaining()
 
     def remaining(self) -> float | None:
         """Estimated seconds until the end of all phases; None before the first timed step."""
-        pace = {kind: self.seconds[kind] / seen for kind, seen in self.seen.items() if seen}
+        pace = {kind: found.seconds / found.tokens for kind, found in self.paces.items() if found.tokens}
         if not pace:
             return None
         if "evaluate" not in pace:
             pace["evaluate"] = pace["train"] * UNCOMPILED
         elif "train" not in pace:
             pace["train"] = pace["evaluate"] / UNCOMPILED
-        left = dict(self.left)
-        for kind, tokens in self.open.values():
-            left[kind] += tokens
-        return sum(max(0.0, tokens) * pace[kind] for kind, tokens in left.items()) / self.workers
+        return sum(max(0.0, tokens) * pace[kind] for kind, tokens in self.left.items()) / self.workers
 
 
 REFRESH_SECONDS = 0.25

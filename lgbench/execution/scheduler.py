@@ -7,18 +7,17 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lgbench.contracts import Pool, Submitted
 from lgbench.errors import RunFailed, WorkerKilled, first_line, lacks_memory, located
-from lgbench.execution.device import Execution, full_float32, keep_freed_memory, threads
+from lgbench.execution.device import Execution, as_in_runs
 from lgbench.execution.progress import ProgressDisplay, evaluation_tokens, point_tokens, training_tokens
 from lgbench.execution.work_queue import LockedPopulation, WorkQueue, named, path_of, title_of, unfinished
 from lgbench.execution.workers import LOOK_SECONDS, Job, Outcome, Setup
 from lgbench.experiment.experiment import Experiment
-from lgbench.results import run_files
 from lgbench.terminal import counted, duration, memory
 from lgbench.training import cost
 from lgbench.training.cost import free_memory, step_seconds
@@ -47,6 +46,17 @@ def grouped(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
     return list(groups.values())
 
 
+@dataclass(eq=False)
+class Group:
+    """Experiments that can train together, without a run file at the start of the command."""
+
+    experiments: list[Experiment]
+    left: dict[str, Experiment]
+    """Untried experiments, by run id. Other commands may have written some of the files since."""
+    stacking: Stacking | None = None
+    """None before the first training step."""
+
+
 @dataclass(frozen=True)
 class PlanOutcome:
     """Outcome of a command: run files written by the command, run files found at its end, and failures."""
@@ -70,12 +80,8 @@ class Scheduler:
         """`every` are all experiments of the command, if `experiments` is a single stage of it."""
         self.experiments, self.folder, self.execution, self.display = experiments, folder, execution, display
         self._queue = WorkQueue(folder, experiments, execution.device)
-        self.groups = grouped(unfinished(experiments, folder))
-        """Experiments without a run file at the start of the command."""
-        self._left = [{experiment.run_id: experiment for experiment in group} for group in self.groups]
-        """Untried experiments of each group, by run id. Other commands may have written some of the files since."""
-        self._index = {group[0].population_key: index for index, group in enumerate(self.groups)}
-        self._stacking: dict[int, Stacking] = {}
+        left = grouped(unfinished(experiments, folder))
+        self.groups = [Group(group, {experiment.run_id: experiment for experiment in group}) for group in left]
         # Includes finished runs, so that a resumed command decides about compilation as at first.
         self._longest: dict[Hashable, Experiment] = {}
         for group in grouped(every or experiments):
@@ -94,7 +100,7 @@ class Scheduler:
         command. The display adds the experiments in `later` to the time left.
         """
         running: list[tuple[LockedPopulation, Submitted]] = []
-        with self.display.all([*(experiment for group in self.groups for experiment in group), *later], pool.workers):
+        with self.display.all([*(each for group in self.groups for each in group.experiments), *later], pool.workers):
             try:
                 self._run(pool, setup, running)
             finally:
@@ -154,8 +160,7 @@ class Scheduler:
         failure = RunFailed(f"{title_of([each.record for each in population])} failed: {located(error)}")
         failure.__cause__ = error
         self._failed.append(failure)
-        paths = {path_of(each, self.folder): each for each in population}
-        self._not_made |= {path.name for path, each in paths.items() if not run_files.is_run(path, each.run_id)}
+        self._not_made |= {path_of(each, self.folder).name for each in unfinished(population, self.folder)}
 
     def _populations(self) -> Iterator[LockedPopulation | None]:
         """Populations, each locked when requested; None while other commands train all remaining runs.
@@ -166,7 +171,7 @@ class Scheduler:
         waiting = False
         while True:
             yield from self._pass()
-            elsewhere = sum(self._count(index) for index in range(len(self.groups)))
+            elsewhere = sum(map(self._count, self.groups))
             if not elsewhere:
                 self._queue.clear()
                 return
@@ -177,58 +182,53 @@ class Scheduler:
 
     def begun(self) -> int:
         """Number of unfinished runs in populations in training, or left by killed processes."""
-        return len(self._queue.begun() & {experiment.run_id for group in self.groups for experiment in group})
+        begun = self._queue.begun()
+        return sum(run_id in begun for group in self.groups for run_id in group.left)
 
     def _halve(self, population: LockedPopulation) -> bool:
         """Halve the stack size of a group that ran out of memory. False for a single model."""
         models = population.planned.models
         if models == 1:
             return False
-        index = self._index[population.experiments[0].population_key]
-        self._stacking[index] = replace(self._stacking[index], models=-(-models // 2), limit=-(-models // 2))
-        self._left[index] = {each.run_id: each for each in population.experiments} | self._left[index]
+        (group,) = (each for each in self.groups if population.experiments[0] in each.experiments)
+        assert group.stacking
+        group.stacking = replace(group.stacking, models=-(-models // 2), limit=-(-models // 2))
+        group.left = {each.run_id: each for each in population.experiments} | group.left
         return True
 
     def _pass(self) -> Iterator[LockedPopulation]:
         """Free populations. As many groups as workers take turns, so that each worker compiles the step of one group."""
-        groups = list(range(len(self.groups)))
+        groups = self.groups
         while groups:
             together, groups = groups[: self.execution.workers], groups[self.execution.workers :]
             while together:
-                for index in list(together):
-                    if population := self._next(index):
+                for group in list(together):
+                    if population := self._next(group):
                         yield population
                     else:
-                        together.remove(index)
+                        together.remove(group)
 
-    def _next(self, index: int) -> LockedPopulation | None:
-        """Next free population of a group; None if all are taken."""
-        if index not in self._stacking and not self._decide(index):
-            return None
-        left, stacking = self._left[index], self._stacking[index]
-        population = self._queue.take(left, stacking.models, stacking.compile, stacking.limit)
+    def _next(self, group: Group) -> LockedPopulation | None:
+        """Next free population of a group; None if all are taken, or if the models cannot be trained."""
+        if not group.stacking:
+            if not self._count(group):
+                return None
+            try:
+                group.stacking = self.stacking_of([*group.left.values()])
+            except Exception as error:  # a plugin's model may raise anything
+                group.left.clear()
+                self._fail(group.experiments, error)
+                return None
+        models, compile, limit = group.stacking.models, group.stacking.compile, group.stacking.limit
+        population = self._queue.take(group.left, models, compile, limit)
         for experiment in population.experiments if population else ():
-            left.pop(experiment.run_id, None)
+            group.left.pop(experiment.run_id, None)
         return population
 
-    def _decide(self, index: int) -> bool:
-        """Choose the stacking of a group. False if no run is left, or if the models cannot be trained."""
-        if not self._count(index):
-            return False
-        left = self._left[index]
-        try:
-            self._stacking[index] = self.stacking_of(list(left.values()))
-        except Exception as error:  # a plugin's model may raise anything
-            left.clear()
-            self._fail(self.groups[index], error)
-            return False
-        return True
-
-    def _count(self, index: int) -> int:
+    def _count(self, group: Group) -> int:
         """Number of untried runs of a group without a file."""
-        left = unfinished(self._left[index].values(), self.folder)
-        self._left[index] = {experiment.run_id: experiment for experiment in left}
-        return len(left)
+        group.left = {experiment.run_id: experiment for experiment in unfinished(group.left.values(), self.folder)}
+        return len(group.left)
 
     def stacking_of(self, todo: list[Experiment]) -> Stacking:
         """Stacking for the remaining runs of a group. Raises any error of the first training step."""
@@ -321,14 +321,14 @@ class Forecast:
     @classmethod
     def of(cls, scheduler: Scheduler) -> Forecast:
         """Forecast from a few uncompiled training steps of each group."""
-        execution, left = scheduler.execution, sum(map(len, scheduler.groups))
+        execution, left = scheduler.execution, sum(len(group.experiments) for group in scheduler.groups)
         done, free = len(scheduler.experiments) - left, free_memory(execution.device)
         found = cls(done, scheduler.begun(), execution.workers, free)
         for group in scheduler.groups:
             try:
                 found.groups.append(_of_group(scheduler, group))
             except Exception as error:  # a plugin's model may raise anything
-                found.failed.append(f"{_title(group)} would fail: {located(error)}")
+                found.failed.append(f"{_named(group)} would fail: {located(error)}")
         return found
 
     @property
@@ -363,20 +363,18 @@ class Forecast:
             )
 
 
-def _of_group(scheduler: Scheduler, group: list[Experiment]) -> GroupForecast:
+def _of_group(scheduler: Scheduler, group: Group) -> GroupForecast:
     execution = scheduler.execution
-    keep_freed_memory()
-    one_thread = threads(1) if execution.device.type == "cpu" else nullcontext()
-    with full_float32(), one_thread:
-        stacking = scheduler.stacking_of(group)
-        population = group[: stacking.models]
+    with as_in_runs(execution.device):
+        stacking = scheduler.stacking_of(group.experiments)
+        population = group.experiments[: stacking.models]
         step = step_seconds(population, execution.device)
     training = step * population[0].train.steps
     tested = sum(evaluation_tokens(each) + point_tokens(each) for each in population)
     testing = training * tested / sum(map(training_tokens, population))
-    memory = stacking.models * stacking.each.memory
-    return GroupForecast(_title(group), len(group), stacking.models, stacking.compile, memory, step, training + testing)
+    size = stacking.models, stacking.compile, stacking.models * stacking.each.memory
+    return GroupForecast(_named(group), len(group.experiments), *size, step, training + testing)
 
 
-def _title(group: list[Experiment]) -> str:
-    return named([experiment.record for experiment in group])
+def _named(group: Group) -> str:
+    return named([experiment.record for experiment in group.experiments])

@@ -17,11 +17,10 @@ import json
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
-from types import TracebackType
 
 import msgspec
 import torch
@@ -84,11 +83,7 @@ LOCK = ".lock"
 
 @dataclass(frozen=True)
 class LockedPopulation:
-    """Population with the lock of this command. A context manager: the exit removes the folder and releases the lock.
-
-    A folder with a checkpoint stays after an error. After an interrupt the folder also stays if some of the runs are written.
-    The same command then trains the same models together, with the same numbers.
-    """
+    """Population with the lock of this command."""
 
     planned: PlannedPopulation
     experiments: list[Experiment]
@@ -100,15 +95,15 @@ class LockedPopulation:
         """Folder of the checkpoint and of run files in the making."""
         return self.lock.path.with_suffix("")
 
-    def __enter__(self) -> LockedPopulation:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.release(error)
-
     def release(self, error: BaseException | None = None) -> None:
-        """Release the lock, after the end of the training or its error."""
-        _end(self.lock, keep=error is not None and self._worth_keeping(interrupted=not isinstance(error, Exception)))
+        """Remove the folder and release the lock, after the end of the training or its error.
+
+        A folder with a checkpoint stays after an error. After an interrupt the folder also stays if some of the runs are
+        written. The same command then trains the same models together, with the same numbers.
+        """
+        left = len(unfinished(self.experiments, self.results)) if error else 0
+        begun = left < len(self.experiments) and not isinstance(error, Exception)
+        _end(self.lock, keep=left > 0 and (begun or (self.folder / CHECKPOINT).exists()))
 
     def filed(self, files: Mapping[str, bytes], say: Callable[[str], None]) -> list[Path]:
         """Write run files from another machine, each once and whole, with the kept weights. Returns the paths of new files.
@@ -135,10 +130,6 @@ class LockedPopulation:
             written.append(path)
         return written
 
-    def _worth_keeping(self, *, interrupted: bool) -> bool:
-        written = [_has_file(record, self.results) for record in self.planned.runs]
-        return not all(written) and ((self.folder / CHECKPOINT).exists() or (interrupted and any(written)))
-
 
 class WorkQueue:
     """Queue of the runs of a command, taken one population at a time."""
@@ -155,8 +146,8 @@ class WorkQueue:
     def clear(self) -> None:
         """Remove the remains of finished populations left by killed processes."""
         for folder in self._populations():
-            if not self._unfinished(folder) and (lock := Lock.take(_lock_path(folder))):
-                _end(lock, keep=self._unfinished(folder) is not None)  # another process may have begun it since
+            if self._is_over(folder) and (lock := Lock.take(_lock_path(folder))):
+                _end(lock, keep=not self._is_over(folder))  # another process may have begun it since
         for path in self.folder.glob(f"*{STALE}"):
             path.unlink(missing_ok=True)
         _remove_empty(self.folder)
@@ -171,13 +162,12 @@ class WorkQueue:
         """
         elsewhere: set[str] = set()
         for folder in self._populations():
+            if not (planned := _planned(folder)):
+                continue
             if is_locked(_lock_path(folder)):
-                planned = _planned(folder)
-                elsewhere |= {record.run_id for record in planned.runs} if planned else set()
-            elif planned := self._unfinished(folder):
-                same = planned.models <= limit and self._is_same(folder, planned, left)
-                if same and (population := self._locked(planned)):
-                    return population
+                elsewhere |= {record.run_id for record in planned.runs}
+            elif planned.models <= limit and self._is_same(folder, planned, left) and (found := self._locked(planned)):
+                return found
         while free := self._free(left, models, elsewhere):
             if population := self._locked(PlannedPopulation.of(free, models, compile)):
                 return population
@@ -201,15 +191,17 @@ class WorkQueue:
         if not (lock := Lock.take(_lock_path(folder))):
             return None
         population = LockedPopulation(planned, [self._by_id[record.run_id] for record in planned.runs], lock, self.results)
-        with ExitStack() as otherwise:
-            otherwise.callback(population.release)
+        try:
             if not _planned(folder):
                 folder.mkdir(exist_ok=True)
                 with replaced(folder / RECORD) as partial:
                     partial.write_bytes(msgspec.json.encode(planned))
-            if not all(_has_file(record, self.results) for record in planned.runs):
-                otherwise.pop_all()
+            if unfinished(population.experiments, self.results):
                 return population
+        except BaseException:  # a full disk, or an interrupt
+            population.release()
+            raise
+        population.release()
         return None
 
     def _is_same(self, folder: Path, planned: PlannedPopulation, left: Collection[str]) -> bool:
@@ -225,10 +217,10 @@ class WorkQueue:
         versions = json.dumps(made_by(members, self.device), sort_keys=True)
         return hashlib.blake2b(msgspec.json.encode(planned) + b"\n" + versions.encode(), digest_size=8).hexdigest()
 
-    def _unfinished(self, folder: Path) -> PlannedPopulation | None:
-        """Planned population of a folder; None if its record is unusable or all its runs have files."""
+    def _is_over(self, folder: Path) -> bool:
+        """Whether all runs of a population have files, or its record is unusable."""
         planned = _planned(folder)
-        return planned if planned and not all(_has_file(record, self.results) for record in planned.runs) else None
+        return planned is None or all(_has_file(record, self.results) for record in planned.runs)
 
     def _populations(self) -> list[Path]:
         """Folders of all unfinished populations, also before the folder is made, when only the lock exists."""

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -121,7 +121,7 @@ class _Said(ProgressDisplay):
 
 def trained_alone(job: Job, display: ProgressDisplay) -> Outcome:
     """Outcome of a job in a worker process of its own."""
-    with Workers(1, display) as workers:
+    with closing(Workers(1, display)) as workers:
         worker = workers.submit(job)
         while not worker.done():
             time.sleep(LOOK_SECONDS)
@@ -217,13 +217,9 @@ class Worker:
     def died(self) -> bool:
         return self.process.poll() is not None
 
-    def stop(self) -> None:
-        """Ask the worker to end, also in the middle of a job."""
-        self.pipe.close()
-
     def close(self, seconds: float = PATIENCE_SECONDS) -> None:
-        """Wait for the end of the worker; kill it after `seconds`."""
-        self.stop()
+        """End the worker, also in the middle of a job; kill it after `seconds`."""
+        self.pipe.close()
         try:
             self.process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:
@@ -242,18 +238,12 @@ class Worker:
 
 
 class Workers:
-    """Worker processes of one command. A context manager: the exit ends them."""
+    """At most so many worker processes, until they are closed."""
 
     def __init__(self, most: int, display: ProgressDisplay) -> None:
         self.most, self.display = most, display
         self._said: set[str] = set()
         self._workers: list[Worker] = []
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def submit(self, job: Callable[[], Any]) -> Worker:
         """Give a job to a worker with exactly the same plugins, if necessary a new worker."""
@@ -271,7 +261,7 @@ class Workers:
 
     def close(self) -> None:
         for worker in self._workers:
-            worker.stop()
+            worker.pipe.close()  # asks it to end
         latest = time.monotonic() + PATIENCE_SECONDS
         for worker in self._workers:
             worker.close(latest - time.monotonic())
@@ -289,7 +279,7 @@ class Local(Executor):
 
     @contextmanager
     def open(self, demand: Demand) -> Iterator[Pool]:
-        with Workers(self.workers, self.display) as workers:
+        with closing(Workers(self.workers, self.display)) as workers:
             yield Pool(workers.submit, self.workers)
 
 
@@ -309,13 +299,13 @@ def serve(descriptor: int) -> None:
             _thread.interrupt_main(signal.SIGTERM)
 
     threading.Thread(target=read, name="jobs", daemon=True).start()
-    trainer: Trainer | None = None
+    train: Callable[[Job], Iterator[Path]] | None = None
     try:
         while job := jobs.get():
             busy.set()
             try:
-                trainer = trainer or Trainer(job, _Telling(pipe))
-                for path in trainer.train(job):
+                train = train or trainer(job, _Telling(pipe))
+                for path in train(job):
                     pipe.send(path)
             except BrokenPipeError:
                 raise
@@ -328,23 +318,21 @@ def serve(descriptor: int) -> None:
         os._exit(1)  # the command is gone, so no message can be sent
 
 
-class Trainer:
-    """Training of jobs in this process, with only the plugins of the first job loaded."""
+def trainer(job: Job, display: ProgressDisplay) -> Callable[[Job], Iterator[Path]]:
+    """Function that trains and tests jobs in this process, with only the plugins of `job` loaded. Yields new run files."""
+    setup = job.setup
+    try:
+        registry = Registry.load(files=[*setup.plugins], only=[*job.population.plugins, *setup.trackers.values()])
+        tracking = Tracking([registry.trackers[name] for name in setup.trackers], display.say)
+    except Exception as error:  # a plugin has changed since the command began
+        raise WorkerError(f"a worker process cannot start: {located(error)}") from error
+    runner = PopulationRunner(setup.execution, setup.results, display, registry.loaded(), tracking)
 
-    def __init__(self, job: Job, display: ProgressDisplay) -> None:
-        setup = job.setup
-        try:
-            registry = Registry.load(files=[*setup.plugins], only=[*job.population.plugins, *setup.trackers.values()])
-            tracking = Tracking([registry.trackers[name] for name in setup.trackers], display.say)
-        except Exception as error:  # a plugin has changed since the command began
-            raise WorkerError(f"a worker process cannot start: {located(error)}") from error
-        self._registry = registry
-        self._runner = PopulationRunner(setup.execution, setup.results, display, registry.loaded(), tracking)
+    def train(job: Job) -> Iterator[Path]:
+        experiments = list(experiments_of(job.population.runs, job.population.measurements, registry))
+        yield from runner.run(job.population, experiments, job.folder)
 
-    def train(self, job: Job) -> Iterator[Path]:
-        """Train and test a population. Yields each run file when written."""
-        experiments = list(experiments_of(job.population.runs, job.population.measurements, self._registry))
-        yield from self._runner.run(job.population, experiments, job.folder)
+    return train
 
 
 def _sendable(error: Exception) -> Exception:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lgbench.contracts import BASELINE, NO_NORM, PART_KINDS, Architecture, Averager, Measurement, Optimizer, Task
+from lgbench.contracts import BASELINE, NO_NORM, PART_KINDS, Architecture, Measurement, Task
 from lgbench.errors import LgbenchError, Unsupported, UsageError, message_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.probes import takes_part
@@ -109,67 +109,50 @@ def _kind_of(part: str, registry: Registry, *others: str) -> str:
     return kinds[0]
 
 
-@dataclass(frozen=True)
-class Components:
-    """Task, model, optimizer and averagers of an experiment, each with the plugin that provides it."""
+Components = Mapping[str, Found[Any]]
+"""Objects of an experiment by kind: task, architecture, each kind of part, optimizer; and averagers, as in averager:ema."""
 
-    task: Found[Task]
-    entry: Entry
-    optimizer: Found[Optimizer]
-    averagers: tuple[Found[Averager], ...]
 
-    @classmethod
-    def of(cls, record: ExperimentRecord, registry: Registry) -> Components:
-        """Components with the names in a record. Raises UsageError for a name without a loaded plugin."""
-        names = {kind: getattr(record, kind) for kind in PART_KINDS}
-        catalogs = registry.catalogs()
-        parts = {kind: catalogs[kind].found(name) for kind, name in names.items() if name is not None}
-        return cls(
-            registry.tasks.found(record.task),
-            Entry(registry.architectures.found(record.architecture), parts),
-            registry.optimizers.found(record.optimizer),
-            tuple(map(registry.averagers.found, record.averagers)),
-        )
+def components_of(record: ExperimentRecord, registry: Registry) -> Components:
+    """Components with the names in a record. Raises UsageError for a name without a loaded plugin."""
+    names = {kind: getattr(record, kind) for kind in ("task", "architecture", *PART_KINDS, "optimizer")}
+    catalogs = registry.catalogs()
+    found = {kind: catalogs[kind].found(name) for kind, name in names.items() if name is not None}
+    return found | {f"averager:{name}": registry.averagers.found(name) for name in record.averagers}
 
-    @property
-    def family(self) -> str:
-        """Label of the task's family."""
-        return self.task.label.replace(self.task.thing.name, self.task.thing.family, 1)
 
-    def plugins(self, loaded: Iterable[Distribution]) -> tuple[PluginUse, ...]:
-        """Distributions whose code decides the numbers, for the record."""
-        averagers = ((f"averager:{averager.label}", averager) for averager in self.averagers)
-        own: list[tuple[str, Found[Any]]] = [("task", self.task), ("architecture", self.entry.architecture)]
-        return plugins_used([*own, *self.entry.parts.items(), ("optimizer", self.optimizer), *averagers], loaded)
+def family_of(task: Found[Task]) -> str:
+    """Label of a task's family."""
+    return task.label.replace(task.thing.name, task.thing.family, 1)
 
-    def experiment(
-        self,
-        record: ExperimentRecord,
-        measurements: Iterable[Found[Measurement]],
-        probes: frozenset[str],
-        positions: dict[int, int],
-    ) -> Experiment:
-        """Experiment of a record, with these measurements, probes only if named in `probes` and defined for the task.
 
-        Raises Unsupported if a part or the optimizer rejects its options.
-        """
-        parts: Iterable[Found[Any]] = self.entry.parts.values()
-        found: list[Found[Any]] = [self.task, self.entry.architecture, *parts, self.optimizer, *self.averagers]
-        measured = [each for each in measurements if takes_part(each.thing, self.task.thing, probes)]
-        libraries = {f"{name} of {e.origin.name}": version for e in found for name, version in e.origin.libraries.items()}
-        return Experiment(
-            record=record,
-            task=self.task.thing,
-            architecture=self.entry.architecture.thing,
-            parts={kind: _configured(kind, part, record) for kind, part in self.entry.parts.items()},
-            optimizer=_configured("optimizer", self.optimizer, record),
-            averagers={averager.label: averager.thing for averager in self.averagers},
-            measurements=tuple(measurement.thing for measurement in measured),
-            plugins=versions_of(*found),
-            measured_by=versions_of(*measured),
-            libraries=libraries,
-            positions=positions,
-        )
+def experiment_of(
+    record: ExperimentRecord,
+    components: Components,
+    measurements: Iterable[Found[Measurement]],
+    probes: frozenset[str],
+    positions: dict[int, int],
+) -> Experiment:
+    """Experiment of a record, with these measurements, probes only if named in `probes` and defined for the task.
+
+    Raises Unsupported if a part or the optimizer rejects its options.
+    """
+    task = components["task"].thing
+    measured = [each for each in measurements if takes_part(each.thing, task, probes)]
+    origins = {each.origin for each in components.values()}
+    return Experiment(
+        record=record,
+        task=task,
+        architecture=components["architecture"].thing,
+        parts={kind: _configured(kind, part, record) for kind, part in components.items() if kind in PART_KINDS},
+        optimizer=_configured("optimizer", components["optimizer"], record),
+        averagers={each.label: each.thing for kind, each in components.items() if kind.startswith("averager:")},
+        measurements=tuple(measurement.thing for measurement in measured),
+        plugins=versions_of(*components.values()),
+        measured_by=versions_of(*measured),
+        libraries={f"{name} of {each.name}": version for each in origins for name, version in each.libraries.items()},
+        positions=positions,
+    )
 
 
 def experiments_of(
@@ -184,20 +167,20 @@ def experiments_of(
     for record in records:
         kind = record.with_seed(0)  # objects are made once for all seeds
         if kind not in known:
-            found = Components.of(record, registry)
+            found = components_of(record, registry)
             here = replace(
                 record,
-                family=found.family,
-                task_version=found.task.thing.version,
+                family=family_of(found["task"]),
+                task_version=found["task"].thing.version,
                 protocol=replace(record.protocol, version=protocol_named(record.protocol.name).version),
-                plugins=found.plugins(registry.loaded()),
+                plugins=plugins_used(found, registry.loaded()),
             )
             if here.run_id != record.run_id:
                 raise UsageError(
                     f"{record.title} would be another run here than where it was planned: install the same lgbench and plugins"
                 )
             measured = map(registry.measurements.found, measurements)
-            known[kind] = found.experiment(record, measured, frozenset(measurements), positions[record.task])
+            known[kind] = experiment_of(record, found, measured, frozenset(measurements), positions[record.task])
         yield known[kind].with_seed(record.seed)
 
 
@@ -206,13 +189,13 @@ def versions_of(*found: Found[Any]) -> dict[str, str]:
     return {each.origin.name: each.origin.version for each in found}
 
 
-def plugins_used(components: Iterable[tuple[str, Found[Any]]], loaded: Iterable[Distribution]) -> tuple[PluginUse, ...]:
-    """Distributions behind `components`, pairs of a kind and an object, and lgbench itself if its checkout has changes.
+def plugins_used(components: Components, loaded: Iterable[Distribution]) -> tuple[PluginUse, ...]:
+    """Distributions whose code decides the numbers, for the record; with lgbench itself if its checkout has changes.
 
     Without changes, the versions of tasks and protocols identify the numbers of lgbench.
     """
     kinds: dict[Distribution, set[str]] = {each: {"lgbench"} for each in loaded if each.name == BUILT_IN}
-    for kind, each in components:
+    for kind, each in components.items():
         kinds.setdefault(each.origin, set()).add(kind)
     used = [PluginUse(each.name, each.version, each.source, tuple(sorted(own))) for each, own in kinds.items() if each.source]
     return tuple(sorted(used, key=lambda plugin: plugin.name))

@@ -14,14 +14,22 @@ from lgbench.contracts import (
     DEFAULT_OPTIMIZER,
     NO_NORM,
     Averager,
-    Measurement,
     NormScheme,
     Optimizer,
     Task,
 )
 from lgbench.errors import Unsupported, UsageError, unknown
 from lgbench.experiment import tuning
-from lgbench.experiment.components import Components, Entry, find_entries, find_tasks, reason
+from lgbench.experiment.components import (
+    Components,
+    Entry,
+    experiment_of,
+    family_of,
+    find_entries,
+    find_tasks,
+    plugins_used,
+    reason,
+)
 from lgbench.experiment.contexts import board_lengths, no_answer_counts
 from lgbench.experiment.experiment import Experiment, has_dropout
 from lgbench.experiment.probes import chosen_probes, undefined
@@ -40,7 +48,7 @@ from lgbench.experiment.settings import (
     setting_label,
 )
 from lgbench.extensions.catalog import Found
-from lgbench.extensions.loading import BUILT_IN, Distribution
+from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
 from lgbench.options import RunOptions, listed
 
@@ -66,14 +74,13 @@ def plan(options: RunOptions, registry: Registry) -> Plan:
         raise unknown("precision", options.precision, PRECISIONS)
     tasks, measured = find_tasks(listed(options.task), registry), list(registry.measurements)
     planner = _Planner(
+        registry,
         protocol_named(options.protocol),
         registry.optimizers.found(options.optimizer),
         _averagers(None if options.average is None else listed(options.average), registry),
-        tuple(map(registry.measurements.found, registry.measurements.names())),
         chosen_probes(listed(options.probe), measured),
         seeds[0],
         options.precision,
-        registry.loaded(),
     )
     if reserved := sorted({*tuning.SEEDS} & {*seeds} if planner.protocol.lr_factors else ()):
         raise UsageError(
@@ -99,16 +106,14 @@ def plan(options: RunOptions, registry: Registry) -> Plan:
 class _Planner:
     """Planner of experiments, with the objects and settings common to all of a command."""
 
+    registry: Registry
     protocol: Protocol
     optimizer: Found[Optimizer]
     averagers: tuple[Found[Averager], ...]
-    measurements: tuple[Found[Measurement], ...]
     probes: frozenset[str]
     """Names of the requested probes."""
     seed: int
     precision: str
-    loaded: tuple[Distribution, ...]
-    """Distributions of all loaded plugins, sorted by name."""
     positions: dict[str, dict[int, int]] = field(default_factory=dict)
     """`Experiment.positions` by task."""
     unanswered: dict[Hashable, str | None] = field(default_factory=dict)
@@ -132,11 +137,17 @@ class _Planner:
         to_choose = None if "train.lr" in changes else self.protocol.tuning(train)
         if self.protocol.lr_factors and not to_choose:
             before["train.lr"] = None  # the protocol has no rate of its own, so a rate that the user sets is always a change
-        components = Components(task, entry, self.optimizer, self.averagers)
+        components: Components = {
+            "task": task,
+            "architecture": entry.architecture,
+            **entry.parts,
+            "optimizer": self.optimizer,
+            **{f"averager:{averager.label}": averager for averager in self.averagers},
+        }
         named = {kind: part.label for kind, part in entry.parts.items()}
         record = ExperimentRecord(
             task=task.label,
-            family=components.family,
+            family=family_of(task),
             task_version=task.thing.version,
             entry=_entry_label(entry, self.optimizer),
             architecture=entry.architecture.label,
@@ -153,11 +164,12 @@ class _Planner:
             ),
             train=train,
             evaluate=evaluate,
-            plugins=components.plugins(self.loaded),
+            plugins=plugins_used(components, self.registry.loaded()),
             seed=self.seed,
             tuning=to_choose,
         )
-        return components.experiment(record, self.measurements, self.probes, self.positions.setdefault(task.label, {}))
+        measurements = map(self.registry.measurements.found, self.registry.measurements.names())
+        return experiment_of(record, components, measurements, self.probes, self.positions.setdefault(task.label, {}))
 
     def _with_tuning_runs(
         self, experiment: Experiment, task: Found[Task], entry: Entry, changes: Mapping[str, str]

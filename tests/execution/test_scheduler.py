@@ -1,4 +1,4 @@
-"""Dispatch of populations: every run has a file or a reason, in whatever order and whoever else writes files."""
+"""Scheduler: every run has a file or a reason, in whatever order populations end and whoever else writes files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import toys
 from helpers.in_process import InProcess, run_here
 from helpers.made_runs import made
 from helpers.plain_training import CHEAP, CPU
-from helpers.queues import left, take
+from helpers.queues import left
 from helpers.toy_registries import but, toys_and
 
 from lgbench import Random
 from lgbench.errors import RunFailed
 from lgbench.execution.device import Execution
-from lgbench.execution.work_queue import UNFINISHED
 from lgbench.randomness import key_of
 from lgbench.results import run_files
 
@@ -97,14 +96,14 @@ def test_a_population_that_fails_is_reported_with_its_place_and_stops_no_other(p
     assert len(outcome.failed) == 2
     for failure, entry in zip(sorted(outcome.failed, key=str), ("toy-fragile", "toy-table"), strict=True):
         assert isinstance(failure, RunFailed) and isinstance(failure.__cause__, ValueError)
-        for said in ("toy-failing", entry, "3 models", "ValueError: no contexts today", "test_dispatcher.py:"):
+        for said in ("toy-failing", entry, "3 models", "ValueError: no contexts today", "test_scheduler.py:"):
             assert said in str(failure)
     assert left(tmp_path) == set()
     again = run(experiments, tmp_path, population=None)
     assert set(again.found) == expected and not again.written and len(again.failed) == 2
 
 
-def test_a_first_step_that_fails_is_reported_before_any_dispatcher_sees_it(planned, tmp_path):
+def test_a_first_step_that_fails_is_reported_before_any_pool_sees_it(planned, tmp_path):
     """And a plugin's error in one group stops no other."""
     seen = []
 
@@ -124,23 +123,6 @@ def test_a_first_step_that_fails_is_reported_before_any_dispatcher_sees_it(plann
     assert "toy-none" in str(failure) and "no contexts today" in str(failure)
     assert [each.population.runs[0].task for each in seen] == ["toy-largest"] and len(outcome.written) == 2
     assert left(tmp_path) == set()
-
-
-def test_a_population_is_locked_when_a_dispatcher_takes_it_and_free_when_it_ends(planned, tmp_path):
-    experiments = planned_grid(planned)
-    walks = [e for e in experiments if e.record.task == "toy-walk"]
-    held = []
-
-    class Watching(InProcess):
-        def submit(self, job):
-            running = [path for path in (tmp_path / UNFINISHED).iterdir() if path.is_dir()]
-            members = [experiment for experiment in experiments if experiment.record in job.population.runs]
-            held.append((running == [job.folder], take(tmp_path, members)))
-            return super().submit(job)
-
-    run(experiments, tmp_path, Watching)
-    assert held == [(True, None)] * 4
-    assert len(walks) == 3 and left(tmp_path) == set()
 
 
 def test_an_interrupt_reaches_whoever_started_the_run_and_what_is_done_stays(planned, local, tmp_path):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,8 @@ from lgbench import Pool
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import PlanOutcome, Scheduler
-from lgbench.execution.work_queue import UNFINISHED, PlannedPopulation
-from lgbench.execution.workers import Job, Setup, Workers
-from lgbench.experiment.components import experiments_of
+from lgbench.execution.work_queue import UNFINISHED
+from lgbench.execution.workers import Setup, Workers
 from lgbench.experiment.plan import Plan
 
 SETTINGS = {
@@ -62,7 +61,7 @@ def in_workers(
 ) -> PlanOutcome:
     """Outcome of a plan in worker processes; `began` gets the worker of each population."""
     display = display or ProgressDisplay()
-    with Workers(execution.workers, display) as workers:
+    with closing(Workers(execution.workers, display)) as workers:
 
         def submit(job):
             began(worker := workers.submit(job))
@@ -70,15 +69,6 @@ def in_workers(
 
         scheduler = Scheduler(plan.experiments, folder, execution, display)
         return scheduler.run(Pool(submit, execution.workers), Setup(folder, execution, {}, {}))
-
-
-def test_a_population_survives_the_way_to_a_worker(registry, tmp_path):
-    sent = PlannedPopulation.of(planned(registry).experiments, 4, True)
-    again = pickle.loads(pickle.dumps(Job(Setup(tmp_path, Execution(CPU), {}, {}), sent, tmp_path)))
-    assert again.population == sent and again.folder == tmp_path
-    experiments = list(experiments_of(again.population.runs, again.population.measurements, registry))
-    assert experiments == list(planned(registry).experiments)
-    assert len({id(experiment.architecture) for experiment in experiments}) == 1
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -123,7 +124,7 @@ CHANGES = {"train.steps": "7", "model.layers": "1,2"}
 def test_an_experiment_is_rebuilt_from_names_and_numbers_to_the_bit(registry):
     asked = {"average": None, "seeds": (0, 3), "set": CHANGES}
     planned = plan_of(registry, ["tomita-1", "dyck-2-3"], ["peri-norm", "transformer+no-norm"], **asked).experiments
-    sent = PlannedPopulation.of(planned, len(planned), False)
+    sent = pickle.loads(pickle.dumps(PlannedPopulation.of(planned, len(planned), False)))
     again = list(experiments_of(sent.runs, sent.measurements, registry))
     assert [each.run_id for each in again] == [each.run_id for each in planned]
     for one, other in zip(planned, again, strict=True):

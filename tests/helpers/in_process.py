@@ -16,7 +16,7 @@ from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import PopulationRunner
 from lgbench.execution.scheduler import PlanOutcome, Scheduler
 from lgbench.execution.tracking import Tracking
-from lgbench.execution.workers import Job, Local, Outcome, Setup, Trainer, trained_alone
+from lgbench.execution.workers import Job, Local, Outcome, Setup, trained_alone, trainer
 from lgbench.experiment.components import experiments_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, plan
@@ -117,4 +117,4 @@ class _Here(Local):
 
 
 def _trained_here(job: Job, display: ProgressDisplay) -> Outcome:
-    return Outcome(None, list(Trainer(job, display).train(job)))
+    return Outcome(None, list(trainer(job, display)(job)))

@@ -492,7 +492,7 @@ def test_a_run_that_is_there_without_a_probe_is_named(runs):
     words = [*asked.split(), *settings, "--no-compile", "--probe", "attention_max", "--results", runs / "without"]
     code, said = command(*words)
     assert code == 0 and "2 runs were done before and not run again" in said
-    assert "2 runs lack the probe attention_max (version 1): to measure it, run again with another --results folder" in said
+    assert "2 runs lack the probe attention_max (version 1): run again with another --results folder" in said
 
 
 # Files

@@ -124,55 +124,35 @@ def test_a_population_comes_back_with_all_that_training_changes(registry, planne
     assert same == {"diverged"} | {name for name in fresh if name.startswith("average/bema/origin/")}
 
 
-def truncated(path: Path) -> None:
-    saved(path)
-    path.write_bytes(path.read_bytes()[:-1])
+def resaved(change):
+    """Function that saves the state with a change."""
+    return lambda path: saved(path, change(state()))
 
 
-def truncated_in_its_header(path: Path) -> None:
-    saved(path)
-    path.write_bytes(path.read_bytes()[:20])
+def spoiled(change):
+    """Function that saves the state and changes the bytes of the file."""
+    return lambda path: (saved(path), path.write_bytes(change(path.read_bytes())))
 
 
-def empty(path: Path) -> None:
-    path.touch()
+UNREADABLE = {
+    "truncated": spoiled(lambda content: content[:-1]),
+    "truncated in its header": spoiled(lambda content: content[:20]),
+    "empty": Path.touch,
+    "garbage": spoiled(lambda content: b"\xff" * 1000),
+    "without a step": lambda path: save_file(state(), path),
+    "of an older version": lambda path: save_file(state(), path, metadata={"step": "7"}),
+}
+FOREIGN = {
+    "of more models": resaved(lambda found: {name: torch.cat([t, t]) if t.ndim else t for name, t in found.items()}),
+    "of another type": resaved(lambda found: found | {"step": found["step"].float()}),
+    "of another averager": resaved(lambda found: {name.replace("toy-mean", "toy-mode"): t for name, t in found.items()}),
+    "with a tensor too few": resaved(lambda found: {name: t for name, t in found.items() if name != "diverged"}),
+}
 
 
-def garbage(path: Path) -> None:
-    path.write_bytes(b"\xff" * 1000)
-
-
-def without_a_step(path: Path) -> None:
-    save_file(state(), path)
-
-
-def of_an_older_version(path: Path) -> None:
-    save_file(state(), path, metadata={"step": "7"})
-
-
-def of_more_models(path: Path) -> None:
-    saved(path, {name: torch.cat([tensor, tensor]) if tensor.ndim else tensor for name, tensor in state().items()})
-
-
-def of_another_type(path: Path) -> None:
-    saved(path, state() | {"step": state()["step"].float()})
-
-
-def of_another_averager(path: Path) -> None:
-    saved(path, {name.replace("toy-mean", "toy-mode"): tensor for name, tensor in state().items()})
-
-
-def with_a_tensor_too_few(path: Path) -> None:
-    saved(path, {name: tensor for name, tensor in state().items() if name != "diverged"})
-
-
-UNREADABLE = [truncated, truncated_in_its_header, empty, garbage, without_a_step, of_an_older_version]
-FOREIGN = [of_more_models, of_another_type, of_another_averager, with_a_tensor_too_few]
-
-
-@pytest.mark.parametrize("spoil", UNREADABLE + FOREIGN)
+@pytest.mark.parametrize("spoil", [*UNREADABLE, *FOREIGN])
 def test_a_file_that_is_no_state_of_these_models_is_refused_and_leaves_them_as_they_are(path, spoil):
-    spoil(path)
+    (UNREADABLE | FOREIGN)[spoil](path)
     tensors = blank(state())
     said = "is of other models" if spoil in FOREIGN else "cannot be read"
     with pytest.raises(RunFileError, match=said) as raised:
@@ -181,32 +161,27 @@ def test_a_file_that_is_no_state_of_these_models_is_refused_and_leaves_them_as_t
     assert bits(tensors) == bits(blank(state()))
 
 
-def test_a_checkpoint_is_due_by_time_since_the_latest_one(path, clock):
-    checkpoint = Checkpoint(path, every=60)
-    assert not checkpoint.due(last=False)
-    clock.now += 59.9
-    assert not checkpoint.due(last=False)
-    clock.now += 0.1
-    assert checkpoint.due(last=False)
-    checkpoint.save(TrainingProgress(1), state())
-    assert not checkpoint.due(last=False)
-    clock.now += 60
-    assert checkpoint.due(last=False)
-
-
-def test_the_last_step_is_saved_where_training_took_long_enough_to_be_saved_before(path, clock):
-    checkpoint = Checkpoint(path, every=60)
-    assert not checkpoint.due(last=True)
-    checkpoint.save(TrainingProgress(1), state())
-    assert checkpoint.due(last=True) and not checkpoint.due(last=False)
-
-
-def test_the_last_step_of_a_long_training_is_saved_before_its_run_files_are_written(path, clock):
-    checkpoint = Checkpoint(path, every=600)
-    clock.now += 9.9
-    assert not checkpoint.due(last=True)
-    clock.now += 0.1
-    assert checkpoint.due(last=True) and not checkpoint.due(last=False)
+@pytest.mark.parametrize(
+    ("every", "saves", "seconds", "last", "due"),
+    [
+        (60, False, 59.9, False, False),
+        (60, False, 60.0, False, True),
+        (60, True, 59.9, False, False),
+        (60, True, 60.0, False, True),
+        (60, False, 0.0, True, False),
+        (60, True, 0.0, True, True),  # a training that was saved before is saved at its end
+        (600, False, 9.9, True, False),
+        (600, False, 10.0, True, True),  # a long training is saved before its run files are written
+        (600, False, 10.0, False, False),
+    ],
+)
+def test_a_checkpoint_is_due_by_time_and_at_the_end_of_a_long_training(path, clock, every, saves, seconds, last, due):
+    checkpoint = Checkpoint(path, every)
+    if saves:
+        clock.now += 100
+        checkpoint.save(TrainingProgress(1), state())
+    clock.now += seconds
+    assert checkpoint.due(last) == due
 
 
 SMALL = {"train_batch": 2, "train_average_every": 3}
@@ -275,7 +250,7 @@ def test_a_training_shorter_than_the_interval_writes_no_checkpoint(toy_registry,
     assert not list(path.parent.iterdir())
 
 
-@pytest.mark.parametrize("spoil", [truncated, of_more_models])
+@pytest.mark.parametrize("spoil", [UNREADABLE["truncated"], FOREIGN["of more models"]], ids=["truncated", "of more models"])
 def test_an_unusable_checkpoint_is_reported_and_training_starts_anew_with_the_same_numbers(toy_registry, planned, path, spoil):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=["toy-mean"], train_steps=20)
     whole = numbers(train(experiments, CPU))

@@ -14,7 +14,7 @@ from helpers import published
 from helpers.folders import TESTS
 from helpers.plain_training import CPU
 from helpers.planning import plan_of
-from helpers.queues import take
+from helpers.queues import taken
 from helpers.registries import BUILT_IN
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -112,7 +112,7 @@ def test_runs_that_are_there_without_weights_are_named(kept, plain, installed, m
     words = ["run", *named, "--keep-weights", "--results"]
     done = CliRunner().invoke(main, [*words, str(plain)])
     assert done.exit_code == 0
-    assert "2 runs have no kept weights: to keep them, run again with another --results folder" in done.stdout
+    assert "2 runs lack kept weights: run again with another --results folder" in done.stdout
     assert "kept weights" not in CliRunner().invoke(main, [*words, str(kept)]).stdout
 
 
@@ -192,7 +192,7 @@ def test_weights_that_come_back_from_another_machine_are_filed_before_their_run_
     content = came.pop(name)
     if damage != "missing":
         came[name] = content[:-1] + bytes([content[-1] ^ (damage == "flipped")])
-    with take(tmp_path, experiments(installed), 2) as locked:
+    with taken(tmp_path, experiments(installed), 2) as locked:
         if damage == "none":
             assert len(locked.filed(came, print)) == 2
         else:
