@@ -17,9 +17,6 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.tuning import Tuning, TuningRun, coarse
 from lgbench.results import run_files
 
-_Key = tuple[str, ...]
-"""Run ids of an experiment's tuning runs. Experiments with equal keys have the same learning rate."""
-
 
 @dataclass(frozen=True)
 class Rates:
@@ -48,13 +45,13 @@ class Rates:
         every = ((experiment, _key(experiment)) for experiment in self.experiments)
         return [each.tuned(known[key]) if key else each for each, key in every if not key or key in known]
 
-    def _found(self) -> dict[_Key, tuple[Tuning, list[Experiment]]]:
+    def _found(self) -> dict[str, tuple[Tuning, list[Experiment]]]:
         """Outcome of each tuning so far, and the tuning runs to make next.
 
         The learning rate of a finished run stays, and holds for other seeds, too.
         """
-        found: dict[_Key, tuple[Tuning, list[Experiment]]] = {}
-        tuned = [experiment for experiment in self.experiments if experiment.tuning_runs]
+        found: dict[str, tuple[Tuning, list[Experiment]]] = {}
+        tuned = [experiment for experiment in self.experiments if experiment.first_tuning_run]
         left = {experiment.run_id for experiment in unfinished(tuned, self.results)}
         for experiment in tuned:
             if (key := _key(experiment)) not in found and experiment.run_id not in left:
@@ -104,12 +101,13 @@ def said(experiment: Experiment) -> str:
 
 def one_of_each(experiments: Iterable[Experiment]) -> list[Experiment]:
     """First experiment of each tuning."""
-    first: dict[_Key, Experiment] = {}
+    first: dict[str, Experiment] = {}
     for experiment in experiments:
-        if experiment.tuning_runs:
-            first.setdefault(_key(experiment), experiment)
+        if key := _key(experiment):
+            first.setdefault(key, experiment)
     return list(first.values())
 
 
-def _key(experiment: Experiment) -> _Key:
-    return tuple(run.run_id for run in experiment.tuning_runs)
+def _key(experiment: Experiment) -> str:
+    """Run id of the first tuning run, equal for experiments with one learning rate; empty for a fixed learning rate."""
+    return experiment.first_tuning_run.run_id if experiment.first_tuning_run else ""

@@ -121,7 +121,9 @@ class _Planner:
 
     def first(self, task: Found[Task], entry: Entry, changes: Mapping[str, str]) -> Experiment:
         """Experiment with the first seed and its tuning runs. Raises Unsupported for an impossible pair."""
-        found = self._with_tuning_runs(self._experiment(task, entry, changes), task, entry, changes)
+        found = self._experiment(task, entry, changes)
+        if found.record.tuning:
+            found = replace(found, first_tuning_run=self._tuning_run(found, task, entry, changes))
         self._require_answers(found)
         _require_model(found)
         return found
@@ -171,21 +173,14 @@ class _Planner:
         measurements = map(self.registry.measurements.found, self.registry.measurements.names())
         return experiment_of(record, components, measurements, self.probes, self.positions.setdefault(task.label, {}))
 
-    def _with_tuning_runs(
-        self, experiment: Experiment, task: Found[Task], entry: Entry, changes: Mapping[str, str]
-    ) -> Experiment:
-        """Experiment with tuning runs, if the protocol tunes the learning rate; else unchanged.
-
-        Tuning runs are ordinary runs with changed settings: one learning rate each, fewer steps, and a minimal test.
-        """
+    def _tuning_run(self, experiment: Experiment, task: Found[Task], entry: Entry, changes: Mapping[str, str]) -> Experiment:
+        """First tuning run: an ordinary run at one learning rate, with fewer steps and a minimal test."""
         asked = experiment.record.tuning
-        if asked is None:
-            return experiment
+        assert asked
         longest = max(experiment.train.max_length, min(task.thing.lengths or (1,)))
-        common = {**changes, **tuning.TEST, "train.steps": str(asked.steps), "evaluate.max_length": str(longest)}
-        alone = replace(self, averagers=(), probes=frozenset())
-        tried = [alone._experiment(task, entry, {**common, "train.lr": str(lr)}) for lr in asked.grid]
-        return replace(experiment, tuning_runs=tuple(each.with_seed(seed) for each in tried for seed in asked.seeds))
+        settings = {"train.steps": asked.steps, "evaluate.max_length": longest, "train.lr": asked.grid[0]}
+        alone = replace(self, averagers=(), probes=frozenset(), seed=asked.seeds[0])
+        return alone._experiment(task, entry, {**changes, **tuning.TEST, **{key: str(v) for key, v in settings.items()}})
 
     def _require_answers(self, experiment: Experiment) -> None:
         """Raise Unsupported for a task without a counted answer at any length on boards. Draws from each task once."""
