@@ -140,8 +140,8 @@ class Command:
             run_files.require_writable(folder)
             execution = Execution.of(replace(options, workers=pool.workers, keep_weights=keep_weights))
             plugins = {path: parted(path)[0].read_bytes() for path in map(Path, options.plugins)}
-            scheduler = Scheduler(experiments, folder, execution, self.display, self.rates.every)
-            return scheduler.run(pool, Setup(folder, execution, plugins, trackers), later)
+            setup = Setup(folder, execution, plugins, trackers)
+            return Scheduler(experiments, setup, self.display, self.rates.every).run(pool, later)
 
 
 def executor_named(name: str, options: Mapping[str, str], known: Catalog[Executor], local: Executor) -> Executor:

@@ -72,13 +72,14 @@ def _forecast(command: Command) -> None:
     """Print a forecast. Raises RunFailed if any first training step fails."""
     from lgbench.execution.device import Execution
     from lgbench.execution.scheduler import Forecast, Scheduler
+    from lgbench.execution.workers import Setup
 
     rates, execution = command.rates, Execution.of(command.options)
     kinds: list[tuple[str, Sequence[Experiment], Path]] = [("run", command.plan.experiments, rates.results)]
     if due := rates.due():
         kinds.insert(0, ("tuning run", due, rates.folder))
     forecasts = [
-        (kind, Forecast.of(Scheduler(experiments, folder, execution, command.display, rates.every)))
+        (kind, Forecast.of(Scheduler(experiments, Setup(folder, execution), command.display, rates.every)))
         for kind, experiments, folder in kinds
     ]
     for kind, forecast in forecasts:

@@ -61,8 +61,6 @@ class PopulationRunner:
     """All loaded distributions of plugins."""
     tracking: Tracking | None = None
     _chance: dict[Hashable, list[Score]] = field(default_factory=dict)
-    _said: set[str] = field(default_factory=set)
-    """Sentences already shown. A sentence about all seeds of an entry is shown once."""
 
     def run(self, planned: PlannedPopulation, experiments: Sequence[Experiment], folder: Path) -> Iterator[Path]:
         """Train all models together, test one by one, and yield each run file when written.
@@ -118,9 +116,7 @@ class PopulationRunner:
             self.display.say(f"{experiment.record.title}: {reason}, so boards do not rank it")
         probed = probe(experiment, lambda model: trained.on(model).models(index), device)
         for sentence in probed.sentences:
-            if sentence not in self._said:
-                self._said.add(sentence)
-                self.display.say(sentence)
+            self.display.say(sentence)
         scores += probed.scores
         chance, points = self._chance_of(experiment), scores_at_points(trained, index)
         return rows_of(experiment, Measured(scores, points, chance, trained.curve, index, trained.diverged[index]))

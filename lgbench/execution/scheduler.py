@@ -8,12 +8,12 @@ import time
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lgbench.contracts import Pool, Submitted
 from lgbench.errors import RunFailed, WorkerKilled, first_line, lacks_memory, located
-from lgbench.execution.device import Execution, as_in_runs
+from lgbench.execution.device import as_in_runs
 from lgbench.execution.progress import ProgressDisplay, evaluation_tokens, point_tokens, training_tokens
 from lgbench.execution.work_queue import LockedPopulation, WorkQueue, named, path_of, title_of, unfinished
 from lgbench.execution.workers import LOOK_SECONDS, Job, Outcome, Setup
@@ -70,17 +70,13 @@ class Scheduler:
     """Populations of experiments, trained until all runs have files or were tried by this command."""
 
     def __init__(
-        self,
-        experiments: Sequence[Experiment],
-        folder: Path,
-        execution: Execution,
-        display: ProgressDisplay,
-        every: Sequence[Experiment] = (),
+        self, experiments: Sequence[Experiment], setup: Setup, display: ProgressDisplay, every: Sequence[Experiment] = ()
     ) -> None:
         """`every` are all experiments of the command, if `experiments` is a single stage of it."""
-        self.experiments, self.folder, self.execution, self.display = experiments, folder, execution, display
-        self._queue = WorkQueue(folder, experiments, execution.device)
-        left = grouped(unfinished(experiments, folder))
+        self.experiments, self.setup, self.display = experiments, setup, display
+        self.folder, self.execution = setup.results, setup.execution
+        self._queue = WorkQueue(self.folder, experiments, self.execution.device)
+        left = grouped(unfinished(experiments, self.folder))
         self.groups = [Group(group, {experiment.run_id: experiment for experiment in group}) for group in left]
         # Includes finished runs, so that a resumed command decides about compilation as at first.
         self._longest: dict[Hashable, Experiment] = {}
@@ -93,7 +89,7 @@ class Scheduler:
         self._not_made: set[str] = set()
         """Names of the files of failed runs."""
 
-    def run(self, pool: Pool, setup: Setup, later: Sequence[Experiment] = ()) -> PlanOutcome:
+    def run(self, pool: Pool, later: Sequence[Experiment] = ()) -> PlanOutcome:
         """Train and test all experiments without a run file. A failed population does not stop the others.
 
         Other commands may run the same experiments at the same time. Returns when each run has a file or failed in this
@@ -102,7 +98,7 @@ class Scheduler:
         running: list[tuple[LockedPopulation, Submitted]] = []
         with self.display.all([*(each for group in self.groups for each in group.experiments), *later], pool.workers):
             try:
-                self._run(pool, setup, running)
+                self._run(pool, running)
             finally:
                 for locked, submitted in running:
                     with suppress(Exception):  # the engine may be gone
@@ -112,7 +108,7 @@ class Scheduler:
         names = (path_of(experiment, self.folder).name for experiment in self.experiments)
         return PlanOutcome(self._written, [self.folder / name for name in names if name in others], self._failed)
 
-    def _run(self, pool: Pool, setup: Setup, running: list[tuple[LockedPopulation, Submitted]]) -> None:
+    def _run(self, pool: Pool, running: list[tuple[LockedPopulation, Submitted]]) -> None:
         """Keep as many populations in training as the pool has workers, until none is left."""
         populations: Iterator[LockedPopulation | None] | None = self._populations()
         look_again = 0.0
@@ -120,7 +116,7 @@ class Scheduler:
             while populations and len(running) < pool.workers and time.monotonic() >= look_again:
                 match next(populations, _END):
                     case LockedPopulation() as locked:
-                        running.append((locked, _submitted(locked, pool, setup)))
+                        running.append((locked, self._submitted(locked, pool)))
                     case None:
                         look_again = time.monotonic() + WAIT_SECONDS
                     case _:
@@ -132,6 +128,14 @@ class Scheduler:
                 populations = populations or self._populations()  # a population that lacked memory is tried again
             if not ended and (populations or running):
                 time.sleep(LOOK_SECONDS)
+
+    def _submitted(self, locked: LockedPopulation, pool: Pool) -> Submitted:
+        """Population on a pool. If the engine raises an error, the population is released."""
+        try:
+            return pool.submit(Job(self.setup, locked.planned, locked.folder.resolve()))
+        except BaseException as error:
+            locked.release(error)
+            raise
 
     def _end(self, locked: LockedPopulation, submitted: Submitted) -> None:
         """Release a population after its end, with its files in the results folder."""
@@ -256,15 +260,6 @@ class Scheduler:
 _END = object()
 
 
-def _submitted(locked: LockedPopulation, pool: Pool, setup: Setup) -> Submitted:
-    """Population on a pool. If the engine raises an error, the population is released."""
-    try:
-        return pool.submit(Job(setup, locked.planned, locked.folder.resolve()))
-    except BaseException as error:
-        locked.release(error)
-        raise
-
-
 def _outcome(submitted: Submitted) -> Outcome:
     """Outcome of an ended job. A lost job counts as a lack of memory, the most frequent reason."""
     try:
@@ -280,11 +275,7 @@ class GroupForecast:
 
     title: str
     runs: int
-    models: int
-    """Largest number of models in a population."""
-    compile: bool
-    memory: int
-    """Bytes of memory for the training of a population."""
+    stacking: Stacking
     step: float
     """Seconds of an uncompiled training step of a population."""
     seconds: float
@@ -292,49 +283,48 @@ class GroupForecast:
 
     @property
     def populations(self) -> int:
-        return -(-self.runs // self.models)
+        return -(-self.runs // self.stacking.models)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory for the training of a population."""
+        return self.stacking.models * self.stacking.each.memory
 
     def line(self) -> str:
         each = "" if self.populations == 1 else " each"
-        compiled = "; the step would be compiled, which takes less" if self.compile else ""
+        compiled = "; the step would be compiled, which takes less" if self.stacking.compile else ""
         return (
             f"{self.title}: {counted(self.runs, 'run')} in {counted(self.populations, 'population')} of at most "
-            f"{counted(self.models, 'model')}, {memory(self.memory)}{each}; {self.step * 1000:.3g} ms a step, as measured, "
-            f"makes {duration(self.seconds)}{each} with tests{compiled}"
+            f"{counted(self.stacking.models, 'model')}, {memory(self.memory)}{each}; {self.step * 1000:.3g} ms a step, as "
+            f"measured, makes {duration(self.seconds)}{each} with tests{compiled}"
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Forecast:
     """Forecast of all runs of a scheduler."""
 
-    done: int
-    begun: int
-    """Unfinished runs in populations in training, or left by a killed command."""
-    workers: int
-    free: int
-    """Free bytes of memory on the device."""
-    groups: list[GroupForecast] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
+    scheduler: Scheduler
+    groups: Sequence[GroupForecast]
+    failed: Sequence[str] = ()
     """One sentence for each group that fails in its first training step."""
 
     @classmethod
     def of(cls, scheduler: Scheduler) -> Forecast:
         """Forecast from a few uncompiled training steps of each group."""
-        execution, left = scheduler.execution, sum(len(group.experiments) for group in scheduler.groups)
-        done, free = len(scheduler.experiments) - left, free_memory(execution.device)
-        found = cls(done, scheduler.begun(), execution.workers, free)
+        groups, failed = list[GroupForecast](), list[str]()
         for group in scheduler.groups:
+            title = named([experiment.record for experiment in group.experiments])
             try:
-                found.groups.append(_of_group(scheduler, group))
+                groups.append(_of_group(title, group.experiments, scheduler))
             except Exception as error:  # a plugin's model may raise anything
-                found.failed.append(f"{_named(group)} would fail: {located(error)}")
-        return found
+                failed.append(f"{title} would fail: {located(error)}")
+        return cls(scheduler, groups, failed)
 
     @property
     def busy(self) -> int:
         """Number of workers with a population to train."""
-        return min(self.workers, sum(group.populations for group in self.groups))
+        return min(self.scheduler.execution.workers, sum(group.populations for group in self.groups))
 
     @property
     def seconds(self) -> float:
@@ -345,36 +335,28 @@ class Forecast:
     @property
     def memory(self) -> int:
         """Bytes of memory for the largest populations in training at the same time."""
-        largest = sorted((group.memory for group in self.groups for _ in range(group.populations)), reverse=True)
-        return sum(largest[: self.workers])
+        return sum(sorted(group.memory for group in self.groups for _ in range(group.populations))[-self.busy :])
 
     def lines(self, kind: str = "run") -> Iterator[str]:
         """Lines for the user; `kind` is the noun for the runs, such as "tuning run"."""
-        left = sum(group.runs for group in self.groups)
-        begun = f", {self.begun} of them begun" if self.begun else ""
-        yield f"{counted(self.done, kind)} done before; {counted(left, kind)} left{begun}"
+        left, begun = sum(group.runs for group in self.groups), self.scheduler.begun()
+        done = len(self.scheduler.experiments) - sum(len(group.experiments) for group in self.scheduler.groups)
+        yield f"{counted(done, kind)} done before; {counted(left, kind)} left{f', {begun} of them begun' if begun else ''}"
         for group in self.groups:
             yield group.line()
         if self.groups:
-            many = counted(self.busy, "worker")
             yield (
-                f"in all about {duration(self.seconds)} with {many}; training takes about {memory(self.memory)} of "
-                f"{memory(self.free)} free memory"
+                f"in all about {duration(self.seconds)} with {counted(self.busy, 'worker')}; training takes about "
+                f"{memory(self.memory)} of {memory(free_memory(self.scheduler.execution.device))} free memory"
             )
 
 
-def _of_group(scheduler: Scheduler, group: Group) -> GroupForecast:
-    execution = scheduler.execution
-    with as_in_runs(execution.device):
-        stacking = scheduler.stacking_of(group.experiments)
-        population = group.experiments[: stacking.models]
-        step = step_seconds(population, execution.device)
+def _of_group(title: str, group: list[Experiment], scheduler: Scheduler) -> GroupForecast:
+    with as_in_runs(scheduler.execution.device):
+        stacking = scheduler.stacking_of(group)
+        population = group[: stacking.models]
+        step = step_seconds(population, scheduler.execution.device)
     training = step * population[0].train.steps
     tested = sum(evaluation_tokens(each) + point_tokens(each) for each in population)
     testing = training * tested / sum(map(training_tokens, population))
-    size = stacking.models, stacking.compile, stacking.models * stacking.each.memory
-    return GroupForecast(_named(group), len(group.experiments), *size, step, training + testing)
-
-
-def _named(group: Group) -> str:
-    return named([experiment.record for experiment in group.experiments])
+    return GroupForecast(title, len(group), stacking, step, training + testing)

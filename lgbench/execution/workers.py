@@ -58,9 +58,9 @@ class Setup:
     results: Path
     """Folder of the run files."""
     execution: Execution
-    plugins: Mapping[Path, bytes]
+    plugins: Mapping[Path, bytes] = field(default_factory=dict)
     """Plugin files of the command, with their contents. A worker loads only the files of its populations."""
-    trackers: Mapping[str, str]
+    trackers: Mapping[str, str] = field(default_factory=dict)
     """Plugin of each tracker of the runs, by tracker. Workers load the plugins of trackers, too."""
 
 
@@ -150,13 +150,9 @@ FromWorker = str | Phase | Progress | Path | Finished
 class Worker:
     """Worker process, from the side of the command. Its population is a :class:`lgbench.Submitted`."""
 
-    def __init__(self, job: Job, display: ProgressDisplay, said: set[str], cancel: Callable[[], None]) -> None:
-        """Start a process for jobs with the setup and the plugins of `job`.
-
-        `said` is shared by all workers and has the sentences already shown to the user. `cancel` ends all workers.
-        """
-        self.plugins, self.display, self.cancel = job.population.plugins, display, cancel
-        self.busy, self._said = False, said
+    def __init__(self, job: Job, display: ProgressDisplay, cancel: Callable[[], None]) -> None:
+        """Start a process for jobs with the setup and the plugins of `job`. `cancel` ends all workers."""
+        self.plugins, self.display, self.cancel, self.busy = job.population.plugins, display, cancel, False
         self._written: list[Path] = []
         self._finished: Finished | None = None
         self._phase = ExitStack()
@@ -199,9 +195,7 @@ class Worker:
     def _show(self, message: FromWorker) -> None:
         match message:
             case str():
-                if message not in self._said:  # a tracker may fail in each worker
-                    self._said.add(message)
-                    self.display.say(message)
+                self.display.say(message)
             case Phase():
                 self._phase.close()
                 self._report = self._phase.enter_context(self.display.phase(message))
@@ -242,7 +236,6 @@ class Workers:
 
     def __init__(self, most: int, display: ProgressDisplay) -> None:
         self.most, self.display = most, display
-        self._said: set[str] = set()
         self._workers: list[Worker] = []
 
     def submit(self, job: Callable[[], Any]) -> Worker:
@@ -254,7 +247,7 @@ class Workers:
             if len(self._workers) == self.most:
                 idle[0].close()
                 self._workers.remove(idle[0])
-            worker = Worker(job, self.display, self._said, self.close)
+            worker = Worker(job, self.display, self.close)
             self._workers.append(worker)
         worker.begin(job)
         return worker

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from lgbench.contracts import BASELINE, NO_NORM, PART_KINDS, Architecture, Measurement, Task
+from lgbench.contracts import BASELINE, NO_NORM, PART_KINDS, Measurement, Task
 from lgbench.errors import LgbenchError, Unsupported, UsageError, message_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.probes import takes_part
@@ -42,40 +42,31 @@ def find_tasks(names: Iterable[str], registry: Registry) -> list[Found[Task]]:
     return list(found.values())
 
 
-@dataclass(frozen=True)
-class Entry:
-    """An architecture and its parts."""
-
-    architecture: Found[Architecture]
-    parts: Mapping[str, Found[Any]]
-    """Parts by kind, for each kind of part of the architecture."""
-
-    @property
-    def label(self) -> str:
-        """Name on boards: the architecture, its norm, and each part other than the architecture's default.
-
-        The default norm `no-norm`, as of a recurrent network, is not named.
-        """
-        own = self.architecture.thing.defaults
-        named = [
-            part.label
-            for kind, part in self.parts.items()
-            if part.label != own[kind] or (kind == "norm" and part.label != NO_NORM)
-        ]
-        return "+".join([self.architecture.label, *named])
+Components = Mapping[str, Found[Any]]
+"""Objects of an experiment by kind: task, architecture, each kind of part, optimizer; and averagers, as in averager:ema."""
 
 
-def find_entries(names: Iterable[str], registry: Registry) -> list[Entry]:
-    """Entries by name: an architecture and parts in any order, joined by plus signs.
+def find_entries(names: Iterable[str], registry: Registry) -> dict[str, Components]:
+    """Architectures and parts by their names on boards. A given name is an architecture and parts in any order, joined by +.
 
     The default architecture is the baseline, and each default part is the architecture's own. Raises UsageError for unknown
     names, two parts of one kind, and parts of a kind unknown to the architecture.
     """
-    found = (_entry(name, registry) for name in names)
-    return list({entry.label: entry for entry in found}.values())
+    return {_label(entry): entry for entry in (_entry(name, registry) for name in names)}
 
 
-def _entry(name: str, registry: Registry) -> Entry:
+def _label(entry: Components) -> str:
+    """Name on boards: the architecture, its norm, and each part other than the architecture's default.
+
+    The default norm `no-norm`, as of a recurrent network, is not named.
+    """
+    architecture, parts = entry["architecture"], {kind: entry[kind].label for kind in PART_KINDS if kind in entry}
+    own = architecture.thing.defaults
+    named = [part for kind, part in parts.items() if part != own[kind] or (kind == "norm" and part != NO_NORM)]
+    return "+".join([architecture.label, *named])
+
+
+def _entry(name: str, registry: Registry) -> Components:
     first, *others = name.split("+")
     if registry.architectures.get(first) is None:
         _kind_of(first, registry, "architecture")  # raises for an unknown name
@@ -92,7 +83,7 @@ def _entry(name: str, registry: Registry) -> Entry:
             raise UsageError(f"{name!r} is impossible: {first} takes no {kind}; parts that it takes: {takes}")
         named[kind] = parts[kind] = part
     catalogs = registry.catalogs()
-    return Entry(architecture, {kind: catalogs[kind].found(parts[kind]) for kind in PART_KINDS if kind in parts})
+    return {"architecture": architecture, **{kind: catalogs[kind].found(parts[kind]) for kind in PART_KINDS if kind in parts}}
 
 
 def _kind_of(part: str, registry: Registry, *others: str) -> str:
@@ -107,10 +98,6 @@ def _kind_of(part: str, registry: Registry, *others: str) -> str:
         known = [name for kind in expected for name in catalogs[kind].names()]
         raise not_installed(f"{', '.join(expected[:-1])} or {expected[-1]}", part, known)
     return kinds[0]
-
-
-Components = Mapping[str, Found[Any]]
-"""Objects of an experiment by kind: task, architecture, each kind of part, optimizer; and averagers, as in averager:ema."""
 
 
 def components_of(record: ExperimentRecord, registry: Registry) -> Components:

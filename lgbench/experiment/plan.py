@@ -6,23 +6,21 @@ import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
 
 from torch import nn
 
 from lgbench.contracts import (
     DEFAULT_OPTIMIZER,
     NO_NORM,
+    PART_KINDS,
     Averager,
     NormScheme,
     Optimizer,
-    Task,
 )
 from lgbench.errors import Unsupported, UsageError, unknown
 from lgbench.experiment import tuning
 from lgbench.experiment.components import (
     Components,
-    Entry,
     experiment_of,
     family_of,
     find_entries,
@@ -90,11 +88,13 @@ def plan(options: RunOptions, registry: Registry) -> Plan:
     experiments: dict[Experiment, None] = {}
     refusals = dict.fromkeys(undefined(planner.probes, measured, [task.thing for task in tasks]))
     changed = {key: ",".join(map(str, listed(value))) for key, value in options.set.items()}
-    for (task, entry), changes in product(product(tasks, find_entries(archs, registry)), grid(changed)):
+    other = "" if planner.optimizer.label == DEFAULT_OPTIMIZER else f"+{planner.optimizer.label}"
+    entries = {f"{name}{other}": entry for name, entry in find_entries(archs, registry).items()}
+    for (task, name), changes in product(product(tasks, entries), grid(changed)):
         try:
-            first = planner.first(task, entry, changes)
+            first = planner.first(name, {"task": task, **entries[name]}, changes)
         except Unsupported as why:
-            refusals[f"{_entry_label(entry, planner.optimizer)} cannot be run on {task.label}: {why}"] = None
+            refusals[f"{name} cannot be run on {task.label}: {why}"] = None
         else:
             experiments |= dict.fromkeys(map(first.with_seed, seeds))
     if not experiments:
@@ -119,44 +119,40 @@ class _Planner:
     unanswered: dict[Hashable, str | None] = field(default_factory=dict)
     """Results of :func:`no_answer_counts` by task and lengths."""
 
-    def first(self, task: Found[Task], entry: Entry, changes: Mapping[str, str]) -> Experiment:
-        """Experiment with the first seed and its tuning runs. Raises Unsupported for an impossible pair."""
-        found = self._experiment(task, entry, changes)
+    def first(self, entry: str, components: Components, changes: Mapping[str, str]) -> Experiment:
+        """Experiment with the first seed and its tuning run. Raises Unsupported for an impossible pair."""
+        found = self._experiment(entry, components, changes)
         if found.record.tuning:
-            found = replace(found, first_tuning_run=self._tuning_run(found, task, entry, changes))
+            found = replace(found, first_tuning_run=self._tuning_run(found, components, changes))
         self._require_answers(found)
         _require_model(found)
         return found
 
-    def _experiment(self, task: Found[Task], entry: Entry, changes: Mapping[str, str]) -> Experiment:
-        """Experiment with the first seed. Raises Unsupported if a part or the optimizer rejects its options."""
+    def _experiment(self, entry: str, components: Components, changes: Mapping[str, str]) -> Experiment:
+        """Experiment of a task and an entry. Raises Unsupported if a part or the optimizer rejects its options."""
+        task = components["task"]
+        averagers = {f"averager:{averager.label}": averager for averager in self.averagers}
+        components = {**components, "optimizer": self.optimizer, **averagers}
         plain = self.protocol.settings(task.thing)
         train, evaluate = override("train", plain[0], changes), override("evaluate", plain[1], changes)
         check_settings(task.thing, train, evaluate)
-        options = _options(task.thing, entry, self.optimizer, changes)
-        before, after = flat(*plain, _options(task.thing, entry, self.optimizer, {})), flat(train, evaluate, options)
+        options = _options(components, changes)
+        before, after = flat(*plain, _options(components, {})), flat(train, evaluate, options)
         precision = [("precision", self.precision)] if self.precision != PRECISIONS[0] else []
         to_choose = None if "train.lr" in changes else self.protocol.tuning(train)
         if self.protocol.lr_factors and not to_choose:
             before["train.lr"] = None  # the protocol has no rate of its own, so a rate that the user sets is always a change
-        components: Components = {
-            "task": task,
-            "architecture": entry.architecture,
-            **entry.parts,
-            "optimizer": self.optimizer,
-            **{f"averager:{averager.label}": averager for averager in self.averagers},
-        }
-        named = {kind: part.label for kind, part in entry.parts.items()}
+        labels = {kind: each.label for kind, each in components.items()}
         record = ExperimentRecord(
             task=task.label,
             family=family_of(task),
             task_version=task.thing.version,
-            entry=_entry_label(entry, self.optimizer),
-            architecture=entry.architecture.label,
-            norm=named.get("norm"),
-            attention=named.get("attention"),
-            position=named.get("position"),
-            optimizer=self.optimizer.label,
+            entry=entry,
+            architecture=labels["architecture"],
+            norm=labels.get("norm"),
+            attention=labels.get("attention"),
+            position=labels.get("position"),
+            optimizer=labels["optimizer"],
             options=tuple(sorted(options.items())),
             averagers=tuple(averager.label for averager in self.averagers),
             protocol=ProtocolUse(
@@ -173,14 +169,15 @@ class _Planner:
         measurements = map(self.registry.measurements.found, self.registry.measurements.names())
         return experiment_of(record, components, measurements, self.probes, self.positions.setdefault(task.label, {}))
 
-    def _tuning_run(self, experiment: Experiment, task: Found[Task], entry: Entry, changes: Mapping[str, str]) -> Experiment:
+    def _tuning_run(self, experiment: Experiment, components: Components, changes: Mapping[str, str]) -> Experiment:
         """First tuning run: an ordinary run at one learning rate, with fewer steps and a minimal test."""
         asked = experiment.record.tuning
         assert asked
-        longest = max(experiment.train.max_length, min(task.thing.lengths or (1,)))
+        longest = max(experiment.train.max_length, min(experiment.task.lengths or (1,)))
         settings = {"train.steps": asked.steps, "evaluate.max_length": longest, "train.lr": asked.grid[0]}
         alone = replace(self, averagers=(), probes=frozenset(), seed=asked.seeds[0])
-        return alone._experiment(task, entry, {**changes, **tuning.TEST, **{key: str(v) for key, v in settings.items()}})
+        common = {**changes, **tuning.TEST, **{key: str(value) for key, value in settings.items()}}
+        return alone._experiment(experiment.entry, components, common)
 
     def _require_answers(self, experiment: Experiment) -> None:
         """Raise Unsupported for a task without a counted answer at any length on boards. Draws from each task once."""
@@ -195,17 +192,11 @@ class _Planner:
             raise Unsupported(why)
 
 
-def _entry_label(entry: Entry, optimizer: Found[Optimizer]) -> str:
-    """Name on boards: the model, and any optimizer except the default."""
-    return entry.label + ("" if optimizer.label == DEFAULT_OPTIMIZER else f"+{optimizer.label}")
-
-
-def _options(task: Task, entry: Entry, optimizer: Found[Optimizer], changes: Mapping[str, str]) -> Options:
+def _options(components: Components, changes: Mapping[str, str]) -> Options:
     """Options of all components of an experiment, by full name. Raises UsageError for an unknown option."""
-    architecture = entry.architecture.thing
-    owners: dict[str, tuple[Callable[..., Any], Any]] = {"model": (architecture.build, architecture)}
-    owners |= {kind: (part.thing.configured, part.thing) for kind, part in entry.parts.items()}
-    owners["optimizer"] = (optimizer.thing.configured, optimizer.thing)
+    task, architecture = components["task"].thing, components["architecture"].thing
+    configured = {kind: components[kind].thing for kind in (*PART_KINDS, "optimizer") if kind in components}
+    owners = {"model": (architecture.build, architecture)} | {kind: (own.configured, own) for kind, own in configured.items()}
     for key in changes:
         section = key.partition(".")[0]
         if section in OPTION_SECTIONS and section not in owners:

@@ -67,8 +67,7 @@ def in_workers(
             began(worker := workers.submit(job))
             return worker
 
-        scheduler = Scheduler(plan.experiments, folder, execution, display)
-        return scheduler.run(Pool(submit, execution.workers), Setup(folder, execution, {}, {}))
+        return Scheduler(plan.experiments, Setup(folder, execution), display).run(Pool(submit, execution.workers))
 
 
 @pytest.mark.slow

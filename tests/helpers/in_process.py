@@ -63,7 +63,7 @@ def run_here(
         return runner.run(job.population, [by_id[record.run_id] for record in job.population.runs], job.folder)
 
     run_files.require_writable(folder)
-    return Scheduler(experiments, folder, execution, display).run(kind(train), Setup(folder, execution, {}, {}))
+    return Scheduler(experiments, Setup(folder, execution), display).run(kind(train))
 
 
 _LATEST: list[Registry] = []

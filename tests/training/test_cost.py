@@ -16,6 +16,7 @@ from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import Scheduler, grouped
 from lgbench.execution.tuning import Rates
+from lgbench.execution.workers import Setup
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files
@@ -235,6 +236,7 @@ def test_tuning_runs_are_compiled_where_the_runs_that_follow_are(registry):
     rates = Rates(whole.experiments, Path("none"))
     (tuning,), (runs,) = grouped(rates.due()), grouped(whole.experiments)
     assert tuning[0].population_key != runs[0].population_key and tuning[0].program_key == runs[0].program_key
-    schedulers = [Scheduler(group, Path("none"), Execution(CPU), ProgressDisplay(), rates.every) for group in (tuning, runs)]
+    setup = Setup(Path("none"), Execution(CPU))
+    schedulers = [Scheduler(group, setup, ProgressDisplay(), rates.every) for group in (tuning, runs)]
     chosen = [scheduler.stacking_of(scheduler.experiments).compile for scheduler in schedulers]
     assert chosen == [True, True] and not cost.compiling_pays(tuning[0], CPU)

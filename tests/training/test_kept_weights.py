@@ -175,7 +175,7 @@ def population(installed, monkeypatch):
 @pytest.mark.slow
 def test_a_job_on_another_machine_gives_weights_beside_run_files(kept, population):
     for keeps in (True, False):
-        setup = Setup(Path("nowhere"), Execution(CPU, keep_weights=keeps), {}, {})
+        setup = Setup(Path("nowhere"), Execution(CPU, keep_weights=keeps))
         outcome = Job(setup, population, Path("/nowhere/else"))()
         assert outcome.error is None and not outcome.written
         weights = {name: content for name, content in outcome.files.items() if name.endswith(".safetensors")}
