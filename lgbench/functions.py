@@ -133,7 +133,7 @@ class Command:
         keep_weights: bool,
         later: Sequence[Experiment] = (),
     ) -> PlanOutcome:
-        options, gpu = self.options, choose_device(self.options.device).type != "cpu"
+        options, gpu = self.options, choose_device(self.options.device).type == "cuda"
         environ = ONE_THREAD | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         demand = Demand(options.workers, gpu, environ, folder.resolve() / f".{self.executor.name}")
         with self.executor.open(demand) as pool:
