@@ -19,7 +19,7 @@ from lgbench.execution.device import Execution, choose_device
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import PlanOutcome, Scheduler
 from lgbench.execution.tracking import usable
-from lgbench.execution.tuning import Rates, one_of_each, said
+from lgbench.execution.tuning import LearningRates, one_of_each, said
 from lgbench.execution.work_queue import unfinished
 from lgbench.execution.workers import ONE_THREAD, Local, Setup
 from lgbench.experiment.experiment import Experiment
@@ -101,9 +101,9 @@ class Command:
         return cls(options, resolve(options, registry), display, executor, trackers)
 
     @property
-    def rates(self) -> Rates:
+    def rates(self) -> LearningRates:
         """Learning rates of the experiments."""
-        return Rates(self.plan.experiments, Path(self.options.results))
+        return LearningRates(self.plan.experiments, Path(self.options.results))
 
     def carry_out(self) -> PlanOutcome:
         """Run the plan: first tuning runs for the choice of learning rates, if any, then the runs with known rates.

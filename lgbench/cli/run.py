@@ -93,14 +93,14 @@ def _forecast(command: Command) -> None:
 
 def _longer(options: RunOptions, registry: Registry, display: ConsoleProgress) -> str:
     """Sentence about the boards' protocol, with the time for the same runs under that protocol."""
-    from lgbench.execution.tuning import Rates
+    from lgbench.execution.tuning import LearningRates
     from lgbench.experiment.plan import plan
 
     try:
         planned = plan(replace(options, protocol=BOARDS_PROTOCOL), registry).experiments
     except UsageError:  # for example, a seed reserved for tuning
         planned = ()
-    seconds = display.would_take(Rates(planned, Path(options.results)).every) if planned else None
+    seconds = display.would_take(LearningRates(planned, Path(options.results)).every) if planned else None
     takes = "" if seconds is None else f", which would take about {duration(seconds)} here"
     return f"{DEFAULT_PROTOCOL} shows what is learned fast; boards use --protocol {BOARDS_PROTOCOL}{takes}"
 

@@ -47,7 +47,7 @@ def grouped(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
 
 
 @dataclass(eq=False)
-class Group:
+class RunGroup:
     """Experiments that can train together, without a run file at the start of the command."""
 
     experiments: list[Experiment]
@@ -77,7 +77,7 @@ class Scheduler:
         self.folder, self.execution = setup.results, setup.execution
         self._queue = WorkQueue(self.folder, experiments, self.execution.device)
         left = grouped(unfinished(experiments, self.folder))
-        self.groups = [Group(group, {experiment.run_id: experiment for experiment in group}) for group in left]
+        self.groups = [RunGroup(group, {experiment.run_id: experiment for experiment in group}) for group in left]
         # Includes finished runs, so that a resumed command decides about compilation as at first.
         self._longest: dict[Hashable, Experiment] = {}
         for group in grouped(every or experiments):
@@ -212,7 +212,7 @@ class Scheduler:
                     else:
                         together.remove(group)
 
-    def _next(self, group: Group) -> LockedPopulation | None:
+    def _next(self, group: RunGroup) -> LockedPopulation | None:
         """Next free population of a group; None if all are taken, or if the models cannot be trained."""
         if not group.stacking:
             if not self._count(group):
@@ -229,7 +229,7 @@ class Scheduler:
             group.left.pop(experiment.run_id, None)
         return population
 
-    def _count(self, group: Group) -> int:
+    def _count(self, group: RunGroup) -> int:
         """Number of untried runs of a group without a file."""
         group.left = {experiment.run_id: experiment for experiment in unfinished(group.left.values(), self.folder)}
         return len(group.left)

@@ -19,7 +19,7 @@ from lgbench.results import run_files
 
 
 @dataclass(frozen=True)
-class Rates:
+class LearningRates:
     """Learning rates of experiments, from the files of a results folder."""
 
     experiments: Sequence[Experiment]

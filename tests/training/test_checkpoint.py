@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from lgbench.errors import RunFileError
 from lgbench.training import checkpoint as checkpoint_module
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
-from lgbench.training.data import CHUNK, stream, training_lengths
+from lgbench.training.data import stream
 from lgbench.training.population import Population
 from lgbench.training.train import Compiled, train
 
@@ -184,55 +184,17 @@ def test_a_checkpoint_is_due_by_time_and_at_the_end_of_a_long_training(path, clo
     assert checkpoint.due(last) == due
 
 
-SMALL = {"train_batch": 2, "train_average_every": 3}
-DIVERGING = SMALL | {"train_steps": 90, "train_lr": 0.0015}
-
-
-@pytest.fixture(scope="module", params=["prefixes", "sets of varying sizes", "models that diverge"])
-def population(request, registry, toy_registry, planned):
-    """Experiments that are trained together, and the numbers of their training at once."""
-    if request.param == "prefixes":
-        settings = SMALL | {"train_steps": 100, "train_max_length": 12, "model_width": 8, "model_layers": 1}
-        experiments = planned(registry, ["tomita-4", "tomita-1"], "peri-norm", (0, 3), averagers=None, **settings)
-    elif request.param == "models that diverge":
-        experiments = planned(toy_registry, "toy-walk", "toy-fragile", range(6), averagers=["toy-mean"], **DIVERGING)
-        diverged = train(experiments, CPU).diverged  # some models after the first stops and before the last
-        assert None in diverged and {step for step in diverged if step} <= set(range(38, CHUNK)) and any(diverged)
-    else:
-        settings = SMALL | {"train_steps": 100, "train_max_length": 9, "model_width": 8}
-        experiments = planned(registry, "max-retrieval", "set-attention", (0, 1), averagers=None, **settings)
-        assert len(set(training_lengths(experiments[0].task, experiments[0].train))) > 1
-    return experiments, numbers(train(experiments, CPU))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stops", [[1, 37, CHUNK, CHUNK + 7, 83], [37]], ids=str)
-def test_training_in_parts_has_the_numbers_of_training_at_once(population, path, stops):
-    experiments, whole = population
-    said: list[str] = []
-    for stop in stops:
-        with pytest.raises(KeyboardInterrupt):
-            train(experiments, CPU, stopping_after(stop), checkpoint=Checkpoint(path, 0), say=said.append)
-    seen: list[int] = []
-    resumed = train(experiments, CPU, lambda step, loss: seen.append(step), checkpoint=Checkpoint(path, 0), say=said.append)
-    assert numbers(resumed) == whole
-    assert seen == list(range(stops[-1] + 1, experiments[0].train.steps + 1))
-    assert said == [f"training goes on after step {stop}" for stop in stops]
-    variants = [b"".join(bits(weights).values()) for weights in resumed.weights.values()]
-    assert len(set(variants)) == len(variants) > 1  # equal averages would prove nothing
-
-
 def test_steps_since_the_latest_checkpoint_are_done_again_with_the_same_numbers(toy_registry, planned, path, clock):
-    settings = SMALL | {"train_steps": 80}
+    settings = {"train_batch": 2, "train_average_every": 3, "train_steps": 100}
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=["toy-mean"], **settings)
     whole = numbers(train(experiments, CPU))
     clock.tick = 1.0  # one look a step, and one at each saving
     said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        train(experiments, CPU, stopping_after(50), checkpoint=Checkpoint(path, 30), say=said.append)
+        train(experiments, CPU, stopping_after(80), checkpoint=Checkpoint(path, 30), say=said.append)
     seen: list[int] = []
     resumed = train(experiments, CPU, lambda step, loss: seen.append(step), checkpoint=Checkpoint(path, 30), say=said.append)
-    assert said == ["training goes on after step 30"] and seen == list(range(31, 81))
+    assert said == ["training goes on after step 60"] and seen == list(range(61, 101))  # other chunks of data than at first
     assert numbers(resumed) == whole
 
 

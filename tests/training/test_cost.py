@@ -15,7 +15,7 @@ from lgbench.errors import UsageError
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import Scheduler, grouped
-from lgbench.execution.tuning import Rates
+from lgbench.execution.tuning import LearningRates
 from lgbench.execution.workers import Setup
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate
@@ -233,7 +233,7 @@ def test_compiling_follows_from_the_steps_for_each_program(registry, task, arch,
 def test_tuning_runs_are_compiled_where_the_runs_that_follow_are(registry):
     """Tuning runs alone are too short for a program."""
     whole = plan_of(registry, "set-complement", "pre-norm", protocol="standard", set={"train.steps": "600"})
-    rates = Rates(whole.experiments, Path("none"))
+    rates = LearningRates(whole.experiments, Path("none"))
     (tuning,), (runs,) = grouped(rates.due()), grouped(whole.experiments)
     assert tuning[0].population_key != runs[0].population_key and tuning[0].program_key == runs[0].program_key
     setup = Setup(Path("none"), Execution(CPU))
