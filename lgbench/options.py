@@ -49,10 +49,7 @@ class RunOptions:
     )
     seeds: Sequence[int] = option((0, 1, 2), "Seeds: a range such as 0:3, or numbers such as 0,5.", "seeds", shown="0:3")
     protocol: str = option(
-        DEFAULT_PROTOCOL,
-        "Protocol: the settings that must be equal for entries to be compared.",
-        "name",
-        of=("protocols",),
+        DEFAULT_PROTOCOL, "Protocol: the settings that must be equal for entries to be compared.", "name", of=("protocols",)
     )
     set: Mapping[str, Any] = option(
         dict,
@@ -77,10 +74,7 @@ class RunOptions:
         "flag",
     )
     track: str | Sequence[str] = option(
-        (),
-        "Trackers that follow the runs while they train. They change no number.  [default: none]",
-        "names",
-        of=("trackers",),
+        (), "Trackers that follow the runs while they train. They change no number.  [default: none]", "names", of=("trackers",)
     )
     compile: bool | None = option(None, "Compile the training step, or never do.  [default: from 300 steps on]", "switch")
     population: int | None = option(

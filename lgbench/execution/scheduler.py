@@ -194,7 +194,8 @@ class Scheduler:
         models = population.planned.models
         if models == 1:
             return False
-        (group,) = (each for each in self.groups if population.experiments[0] in each.experiments)
+        key = population.experiments[0].population_key
+        group = next(each for each in self.groups if each.experiments[0].population_key == key)
         assert group.stacking
         group.stacking = replace(group.stacking, models=-(-models // 2), limit=-(-models // 2))
         group.left = {each.run_id: each for each in population.experiments} | group.left

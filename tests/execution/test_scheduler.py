@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
@@ -10,12 +11,13 @@ import toys
 from helpers.in_process import InProcess, run_here
 from helpers.made_runs import made
 from helpers.plain_training import CHEAP, CPU
-from helpers.queues import left
+from helpers.queues import abandon, finish, left, take
 from helpers.toy_registries import but, toys_and
 
 from lgbench import Random
 from lgbench.errors import RunFailed
 from lgbench.execution.device import Execution
+from lgbench.execution.workers import Outcome
 from lgbench.randomness import key_of
 from lgbench.results import run_files
 
@@ -101,6 +103,24 @@ def test_a_population_that_fails_is_reported_with_its_place_and_stops_no_other(p
     assert left(tmp_path) == set()
     again = run(experiments, tmp_path, population=None)
     assert set(again.found) == expected and not again.written and len(again.failed) == 2
+
+
+def test_a_population_of_a_killed_process_that_lacks_memory_now_is_trained_in_halves(planned, tmp_path):
+    """Also where its first run has a file already."""
+    experiments = planned(toys_and(), "toy-walk", "toy-table", (0, 1, 2, 3), **SETTINGS)
+    abandon(take(tmp_path, experiments, most=4))
+    finish(tmp_path, experiments[:1])
+    sizes = []
+
+    class Poor(InProcess):
+        def submit(self, job):
+            sizes.append(job.population.models)
+            ended = Future()
+            ended.set_result(Outcome(MemoryError()))
+            return ended if len(sizes) == 1 else super().submit(job)
+
+    outcome = run(experiments, tmp_path, Poor, population=None)
+    assert not outcome.failed and len(outcome.written) == 3 and sizes[0] == 4 and max(sizes[1:]) == 2
 
 
 def test_a_first_step_that_fails_is_reported_before_any_pool_sees_it(planned, tmp_path):
