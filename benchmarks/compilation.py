@@ -22,8 +22,9 @@ from sides import WIDTH, table
 from torch._inductor.utils import fresh_cache
 
 from lgbench.execution.device import keep_freed_memory
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
+from lgbench.options import RunOptions
 from lgbench.training.data import Step, stream
 from lgbench.training.population import Population
 from lgbench.training.train import Captured, captures
@@ -81,7 +82,7 @@ def main() -> None:
     registry = Registry.load()
     rows = table(1, "models", "compile, s", "step, ms", "compiled", "pays from")
     for task, arch, seeds in CASES[: chosen.cases]:
-        experiments = plan(Request([task], [arch], None, range(seeds), "short", {}), registry).experiments
+        experiments = plan(RunOptions(task, arch, seeds=range(seeds), protocol="short", set={}), registry).experiments
         population = Population(experiments, device)
         members = [(e.task, e.seed) for e in experiments]
         batches = list(islice(stream(members, experiments[0].train, device), chosen.steps))

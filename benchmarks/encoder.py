@@ -34,7 +34,8 @@ from x_transformers import Decoder, TransformerWrapper
 from lgbench import Random
 from lgbench.contracts import Answers, Batch, Signature, Task, Tokens
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
+from lgbench.options import RunOptions
 from lgbench.randomness import seeded
 from lgbench.training.data import stream
 from lgbench.training.train import train
@@ -78,7 +79,7 @@ class Clock:
 def planned(population: int, steps: int) -> tuple[Experiment, ...]:
     """The experiments of a population on parity."""
     changes = {"train.steps": str(steps), "train.batch": str(BATCH)}
-    request = Request(["parity"], ["pre-norm"], [], range(population), "short", changes)
+    request = RunOptions("parity", "pre-norm", average=[], seeds=range(population), protocol="short", set=changes)
     return plan(request, registry_with(Parity())).experiments
 
 

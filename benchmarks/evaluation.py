@@ -27,9 +27,10 @@ from torch import Tensor, nn
 
 from lgbench import Random
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.evaluate import evaluate
+from lgbench.options import RunOptions
 from lgbench.randomness import seeded
 from lgbench_transformer.set_attention import QueryOverSet
 from lgbench_transformer.transformer import SelfAttention
@@ -124,7 +125,9 @@ def planned(task: str, length: int, contexts: int) -> Experiment:
     """The standard model of a case, to be tested at one length alone."""
     lengths = dict.fromkeys(["train.min_length", "train.max_length", "evaluate.max_length"], str(length))
     counts = dict.fromkeys(["evaluate.contexts", "evaluate.strings"], str(contexts))
-    return plan(Request([task], [ENTRIES[task]], [], [0], "short", lengths | counts), Registry.load()).experiments[0]
+    return plan(
+        RunOptions(task, ENTRIES[task], average=[], seeds=[0], protocol="short", set=lengths | counts), Registry.load()
+    ).experiments[0]
 
 
 def measure(task: str, length: int, contexts: int, side: str) -> Measured:

@@ -19,8 +19,9 @@ from lgbench.execution.device import full_float32, keep_freed_memory, threads
 from lgbench.execution.runner import points_of
 from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
+from lgbench.options import RunOptions
 from lgbench.training.train import Points, train
 
 CASES = {
@@ -43,7 +44,7 @@ def main() -> None:
     registry = Registry.load()
     keep_freed_memory()
     for task, entry in CASES.items():
-        request = Request([task], [entry], None, range(asked.models), asked.protocol, {})
+        request = RunOptions(task, entry, seeds=range(asked.models), protocol=asked.protocol, set={})
         with full_float32(), threads(1):
             print(_line(plan(request, registry).experiments, asked.compile), flush=True)
 

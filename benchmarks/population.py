@@ -27,8 +27,9 @@ from torch import nn
 
 from lgbench.execution.device import keep_freed_memory
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.experiment.record import Training
+from lgbench.options import RunOptions
 from lgbench.training.data import stream
 from lgbench.training.train import train
 from lgbench_tasks.set_complement import SetComplement
@@ -72,7 +73,7 @@ def task() -> SetComplement:
 
 def experiments(models: int, steps: int) -> tuple[Experiment, ...]:
     changes = {"train.steps": str(steps), "train.batch": str(BATCH)}
-    request = Request(["set-complement"], ["peri-norm"], [], range(models), "short", changes)
+    request = RunOptions("set-complement", "peri-norm", average=[], seeds=range(models), protocol="short", set=changes)
     return plan(request, registry_with(task())).experiments
 
 

@@ -16,10 +16,11 @@ import torch
 
 from lgbench.execution.device import full_float32, keep_freed_memory, threads
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
+from lgbench.options import RunOptions
 from lgbench.training.train import train
 
 CASES = {
@@ -43,7 +44,7 @@ def main() -> None:
     changes = {} if asked.max_length is None else {"evaluate.max_length": str(asked.max_length)}
     for task in asked.task or CASES:
         own = {} if task == "set-complement" else changes  # whose contexts are short
-        request = Request([task], [CASES[task]], None, (0,), asked.protocol, own, probes=("all",))
+        request = RunOptions(task, CASES[task], seeds=(0,), protocol=asked.protocol, set=own, probe=("all",))
         with full_float32(), threads(1):
             print(_line(plan(request, registry).experiments[0]), flush=True)
 

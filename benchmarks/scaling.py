@@ -17,8 +17,9 @@ from rich.console import Console
 from sides import WIDTH, table
 
 from lgbench import Random
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
+from lgbench.options import RunOptions
 from lgbench.training.cost import Meter
 from lgbench.training.data import stream
 from lgbench.training.population import Population
@@ -65,7 +66,7 @@ class Training:
 
     def step(self, models: int = 4, **changes: int) -> Point:
         settings = {"train.max_length": "40"} | {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
-        request = Request(["dyck-2-3"], ["peri-norm"], [], range(models), "short", settings)
+        request = RunOptions("dyck-2-3", "peri-norm", average=[], seeds=range(models), protocol="short", set=settings)
         experiments = plan(request, self.registry).experiments
         population = Population(experiments, self.device)
         members = [(experiment.task, experiment.seed) for experiment in experiments]
@@ -82,7 +83,7 @@ class Evaluation:
         self.registry, self.device, self.repeats = registry, device, repeats
 
     def contexts(self, task: str, arch: str, length: int) -> Point:
-        (experiment,) = plan(Request([task], [arch], [], (0,), "short"), self.registry).experiments
+        (experiment,) = plan(RunOptions(task, arch, average=[], seeds=(0,), protocol="short"), self.registry).experiments
         model = experiment.build().to(self.device)
         inputs = experiment.task.sample(length, Random(1, device=self.device)).inputs
         with torch.inference_mode():

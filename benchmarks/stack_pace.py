@@ -7,8 +7,9 @@ from itertools import islice
 
 import torch
 
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
+from lgbench.options import RunOptions
 from lgbench.training.data import stream
 from lgbench.training.population import Population
 
@@ -19,7 +20,7 @@ def stack_pace(
     task: str, entry: str, models: int, steps: int, registry: Registry, changes: dict[str, str], compile: bool = True
 ) -> Callable[[], float]:
     """A function that trains a stack for some steps, and gives the median seconds of processor time of a step of one model."""
-    experiments = plan(Request([task], [entry], None, range(models), changes=changes), registry).experiments
+    experiments = plan(RunOptions(task, entry, seeds=range(models), set=changes), registry).experiments
     population = Population(experiments, CPU)
     batches = list(islice(stream([(e.task, e.seed) for e in experiments], experiments[0].train, CPU), steps))
     advance = population.compiled(lambda: None) if compile else population.advance

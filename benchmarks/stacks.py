@@ -17,8 +17,9 @@ from sides import WIDTH, table
 from stack_pace import CPU, stack_pace
 
 from lgbench.execution.device import keep_freed_memory
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
+from lgbench.options import RunOptions
 from lgbench.training import cost
 
 TASKS = ("tomita-4", "dyck-8-5", "set-complement", "max-retrieval")
@@ -42,7 +43,7 @@ def main() -> None:
     registry = Registry.load()
     rows = table(chosen.rounds, "models", "ms a model-step", "largest result, MB", "the rule's size")
     for task in chosen.task or TASKS:
-        (experiment,) = plan(Request([task], ["peri-norm"], None, [0]), registry).experiments
+        (experiment,) = plan(RunOptions(task, "peri-norm", seeds=[0]), registry).experiments
         each = cost.step_cost(experiment, CPU)
         sizes = [int(size) for size in chosen.sizes.split(",")]
         with torch.no_grad():

@@ -55,10 +55,11 @@ def groups(experiments: list) -> list[list]:  # type: ignore[type-arg]
 
 
 def experiments(family: str, steps: int):  # type: ignore[no-untyped-def]  # of this lgbench
-    from lgbench.experiment.plan import Request, plan
+    from lgbench.experiment.plan import plan
     from lgbench.extensions.registry import Registry
+    from lgbench.options import RunOptions
 
-    asked = Request([family], ["peri-norm"], None, range(SEEDS), "short", {"train.steps": str(steps)})
+    asked = RunOptions(family, "peri-norm", seeds=range(SEEDS), protocol="short", set={"train.steps": str(steps)})
     return plan(asked, Registry.load()).experiments
 
 

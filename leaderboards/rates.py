@@ -18,16 +18,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lgbench import RunOptions, plan, run_population
+from lgbench import RunOptions
 from lgbench.contracts import LEARNING_RATE
 from lgbench.execution.progress import ProgressDisplay
-from lgbench.execution.tuning import Stages, one_of_each
+from lgbench.execution.tuning import one_of_each
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import arch_of
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
 from lgbench.experiment.tuning import Tuning, TuningRun, tenths
 from lgbench.extensions.registry import Registry
-from lgbench.functions import command_of
+from lgbench.functions import Command
 from lgbench.results import run_files
 from lgbench.results.rows import labels_of
 from lgbench.results.run_schema import SCHEMA
@@ -67,22 +67,27 @@ def reopen(runs: Sequence[StoredRun], averagers: Sequence[str], results: Path) -
         results=str(results),
         workers=1,
     )
-    planned = command_of(RunOptions(**options), Registry.load(), ProgressDisplay()).plan.experiments
+    command = Command.of(RunOptions(**options), Registry.load(), Lines())
+    planned, rates = command.plan.experiments, command.rates
     filed = {opened(run.record).run_id: run for run in runs}
     if unknown := filed.keys() - {experiment.run_id for experiment in planned}:
         raise SystemExit(f"{len(unknown)} published runs are others here, such as {filed[unknown.pop()].where}")
-    stages = Stages(results)
     for experiment in one_of_each(planned):
         for run in tuning_of(filed[experiment.run_id].record).runs if experiment.run_id in filed else ():
-            write_tuning_run(experiment.tuning_run(run.lr, run.seed), run, stages.tuning)
-    while populations := [population for population in plan(**options) if population.tuning]:
-        for index, population in enumerate(populations):
-            print(f"{index + 1} of {len(populations)}: {population.title}", flush=True)
-            run_population(population, results=results)
-    moved_on = {experiment.run_id: experiment.record for experiment in stages.tuned(planned) if experiment.run_id in filed}
+            write_tuning_run(experiment.tuning_run(run.lr, run.seed), run, rates.folder)
+    if failed := command.tune():
+        raise failed[0]
+    moved_on = {experiment.run_id: experiment.record for experiment in rates.tuned() if experiment.run_id in filed}
     kept = {name: record for name, record in moved_on.items() if record.train.lr == filed[name].record.train.lr}
     write_runs({filed[name].run_id: record for name, record in kept.items()}, {filed[name].path for name in kept}, results)
     print(f"{runs[0].record.family}: {len(kept)} of {len(filed)} published runs keep their rate", flush=True)
+
+
+class Lines(ProgressDisplay):
+    """Display of sentences alone."""
+
+    def say(self, sentence: str) -> None:
+        print(sentence, flush=True)
 
 
 def tuning_of(record: ExperimentRecord) -> Tuning:

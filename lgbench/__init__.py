@@ -1,7 +1,7 @@
 """lgbench: train sequence models on short inputs, test them on long ones, and measure what survives.
 
-The contracts of plugins are importable from here, and so are :func:`run`, :func:`plan`, :func:`run_population`,
-:func:`read_results`, :func:`evaluate_model`, :func:`load` and :func:`probe`. Plugins may use four modules more:
+The contracts of plugins are importable from here, and so are :func:`run`, :func:`read_results`, :func:`evaluate_model`,
+:func:`load` and :func:`probe`. Plugins may use four modules more:
 :mod:`lgbench.attending` has what attentions share, :mod:`lgbench.chain` modules one after the other, :mod:`lgbench.noise`
 randomness in training, and :mod:`lgbench.testing` the checks for their tests.
 """
@@ -18,9 +18,8 @@ from lgbench.errors import LgbenchError, Unsupported, UsageError
 from lgbench.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from lgbench.execution.work_queue import PlannedPopulation
     from lgbench.external import evaluate_model
-    from lgbench.functions import plan, run, run_population
+    from lgbench.functions import run
     from lgbench.kept import LoadedModel, load, probe
     from lgbench.options import RunOptions
     from lgbench.randomness import Random
@@ -31,7 +30,6 @@ __version__ = VERSION
 __all__ = [
     "LgbenchError",
     "LoadedModel",
-    "PlannedPopulation",
     "Random",
     "RunOptions",
     "Unsupported",
@@ -39,26 +37,21 @@ __all__ = [
     "evaluate_model",
     "hookimpl",
     "load",
-    "plan",
     "probe",
     "read_results",
     "run",
-    "run_population",
 ]
 __all__ += contracts.__all__
 
 _LAZY = {
     "LoadedModel": "lgbench.kept",
     "Random": "lgbench.randomness",
-    "PlannedPopulation": "lgbench.execution.work_queue",
     "RunOptions": "lgbench.options",
     "evaluate_model": "lgbench.external",
     "load": "lgbench.kept",
-    "plan": "lgbench.functions",
     "probe": "lgbench.kept",
     "read_results": "lgbench.results.leaderboard",
     "run": "lgbench.functions",
-    "run_population": "lgbench.functions",
 }
 
 

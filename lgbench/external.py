@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from lgbench.contracts import NAME, RESERVED_NAMES, Task, Tokens
 from lgbench.errors import LgbenchError, RunFailed, Unsupported, UsageError, located, unknown
 from lgbench.execution.device import choose_device, environment, full_float32
-from lgbench.execution.runner import footer_of
-from lgbench.experiment.components import find_tasks, plugins_used, versions_of
+from lgbench.execution.runner import footer
+from lgbench.experiment.components import family_of, find_tasks, plugins_used, versions_of
 from lgbench.experiment.contexts import board_lengths, no_answer_counts
 from lgbench.experiment.experiment import Tested
 from lgbench.experiment.probes import takes_part
@@ -35,7 +35,7 @@ from lgbench.measurement.evaluate import chance, evaluate
 from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files
 from lgbench.results.rows import rows_of
-from lgbench.results.stored_runs import ExternalModel
+from lgbench.results.stored_runs import ExecutionRecord, ExternalModel, Seconds
 from lgbench.results.submission_files import digest
 
 Model = nn.Module | Callable[[Tensor], Any]
@@ -182,7 +182,7 @@ def _record(
     untrained = Training(0, 0, 0.0, 0.0, 0.0, 0, train.min_length, train.max_length)
     return ExperimentRecord(
         task=task.label,
-        family=task.label.replace(task.thing.name, task.thing.family, 1),
+        family=family_of(task),
         task_version=task.thing.version,
         entry=name,
         architecture=name,
@@ -195,7 +195,7 @@ def _record(
         protocol=ProtocolUse(EXTERNAL, EXTERNAL_VERSION, tuple(sorted(changes.items()))),
         train=untrained,
         evaluate=test,
-        plugins=plugins_used([("task", task)], registry.loaded()),
+        plugins=plugins_used({"task": task}, registry.loaded()),
         seed=0,
     )
 
@@ -263,10 +263,9 @@ def evaluate_model(
     level = chance(whole.task, whole.measurements, whole.train, whole.evaluate)
     rows = rows_of(whole, {whole.train.steps: [*scores, *level]})
     if folder is not None:
-        execution = {"population": 1, "compiled": False, "resumed": False}
-        footer = footer_of(whole, took_part, registry.loaded(), execution, environment(on))
-        seconds = {"train": 0.0, "total": time.perf_counter() - started}
-        _file(folder, whole.record, rows, {**footer, "seconds": seconds, "external": asdict(described(model))})
+        execution, seconds = ExecutionRecord(1, compiled=False, resumed=False), Seconds(0.0, time.perf_counter() - started)
+        about = footer(whole, took_part, registry.loaded(), execution, environment(on), seconds)
+        _file(folder, whole.record, rows, about | {"external": asdict(described(model))})
     return rows
 
 

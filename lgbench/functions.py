@@ -1,11 +1,10 @@
-"""lgbench in Python: plan, train and test as `lgbench run` does, or population by population on an engine of one's own."""
+"""lgbench in Python: train and test as `lgbench run` does."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
 from inspect import signature
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -13,51 +12,46 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 import pyarrow as pa
 
-from lgbench.contracts import Demand, Executor, Tracker
+from lgbench.contracts import Demand, Executor
 from lgbench.contracts.services import option_types
-from lgbench.errors import RunFailed, UsageError, first_line, lacks_memory, located, unknown
+from lgbench.errors import RunFailed, UsageError, first_line, unknown
 from lgbench.execution.device import Execution, choose_device
-from lgbench.execution.jobs import Jobs, run_population
 from lgbench.execution.progress import ProgressDisplay
-from lgbench.execution.scheduler import Scheduler
+from lgbench.execution.scheduler import PlanOutcome, Scheduler
 from lgbench.execution.tracking import usable
-from lgbench.execution.tuning import Stages, one_of_each, said
-from lgbench.execution.work_queue import Dispatcher, PlannedPopulation, path_of, title_of, unfinished
-from lgbench.execution.workers import ONE_THREAD, Setup, Workers
+from lgbench.execution.tuning import LearningRates, one_of_each, said
+from lgbench.execution.work_queue import unfinished
+from lgbench.execution.workers import ONE_THREAD, Local, Setup
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Plan, Request
+from lgbench.experiment.plan import Plan
 from lgbench.experiment.plan import plan as resolve
-from lgbench.extensions.catalog import Catalog, Found
+from lgbench.extensions.catalog import Catalog
 from lgbench.extensions.directory import not_installed
 from lgbench.extensions.function_files import take_functions
+from lgbench.extensions.loading import parted
 from lgbench.extensions.registry import Registry
-from lgbench.options import RunOptions
+from lgbench.options import RunOptions, listed
 from lgbench.results import run_files
 
-__all__ = ["plan", "run", "run_population"]
+__all__ = ["run"]
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
-def _taking(make: Callable[Given, RunOptions]) -> Callable[[Callable[[RunOptions], Result]], Callable[Given, Result]]:
-    """Decorator of a function of options, which then takes each option as an argument."""
+def _taking(make: Callable[Given, object]) -> Callable[[Callable[..., Result]], Callable[Given, Result]]:
+    """Decorator: the function takes the arguments of `make`, for type checkers and help()."""
 
-    def decorate(function: Callable[[RunOptions], Result]) -> Callable[Given, Result]:
-        @wraps(function)
-        def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
-            return function(make(*args, **kwargs))
-
-        # For help(): functools.wraps alone would show the one argument of the decorated function.
+    def decorate(function: Callable[..., Result]) -> Callable[Given, Result]:
         shown = signature(make).replace(return_annotation=signature(function).return_annotation)
-        called.__signature__ = shown  # type: ignore[attr-defined]
-        return called
+        function.__signature__ = shown  # type: ignore[attr-defined]
+        return function
 
     return decorate
 
 
 @_taking(RunOptions)
-def run(options: RunOptions) -> pa.Table:
+def run(*args: Any, **options: Any) -> pa.Table:
     """Train and test every task with every entry and seed, as `lgbench run` does, and return the rows of all runs.
 
     The arguments are the options of the command, under the same names; `plugins` are plugin files. An architecture may be a
@@ -69,193 +63,96 @@ def run(options: RunOptions) -> pa.Table:
     Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its cause,
     where training or testing broke.
     """
-    outcome = carry_out(_command(options), Path(options.results))
+    asked = with_functions(RunOptions(*args, **options))
+    outcome = Command.of(asked, Registry.load(files=[*map(Path, asked.plugins)]), ProgressDisplay()).carry_out()
     if outcome.failed:
         raise outcome.failed[0]
     return pa.concat_tables([run_files.read(path) for path in outcome.found + outcome.written])
 
 
-@_taking(RunOptions)
-def plan(options: RunOptions) -> list[PlannedPopulation]:
-    """Populations that :func:`lgbench.run` with the same arguments would train, for another engine to run. Trains nothing.
-
-    Give each to :func:`lgbench.run_population`, in any order, on any machine with the same plugins. Runs that the folder
-    `results` has are left out. `workers` is the number of populations that train at the same time, which decides their sizes.
-    `executor`, `track` and `checkpoint` change nothing here. Under a protocol that tries learning rates, the first populations
-    are tuning runs, whose `tuning` is true. Once their files are in `results`, the same call gives the populations of the runs.
-
-    Raises UsageError for unknown names and values out of range, and RunFailed for a model that cannot make a training step.
-    """
-    command, folder = _command(options), Path(options.results)
-    planned, tuning = command.plan, False
-    if any(experiment.tuning_runs for experiment in planned.experiments):
-        stages = Stages(folder)
-        first = stages.first(planned)
-        tuning = bool(first.experiments)
-        planned, folder = (first, stages.tuning) if tuning else (stages.second(planned), folder)
-    scheduler = Scheduler(planned, folder, Execution.of(command.options), command.display, lambda group, error: None)
-    return list(scheduler.planned(tuning))
-
-
-def _command(options: RunOptions) -> Command:
-    options = with_functions(options)
-    return command_of(options, Registry.load(files=[*map(Path, options.plugins)]), ProgressDisplay())
-
-
-def command_of(options: RunOptions, registry: Registry, display: ProgressDisplay) -> Command:
-    """Command with all names resolved. Raises UsageError for unknown names and for values out of range."""
-    request = _request(options)
-    own = {option: str(value) for option, value in options.executor_options.items()}
-    executor = executor_named(options.executor, own, registry.executors)
-    trackers = usable(_listed(options.track), registry.trackers)
-    return Command(options, request, resolve(request, registry), display, executor, trackers)
-
-
 def with_functions(options: RunOptions) -> RunOptions:
     """Options with names of architectures in place of functions in files, which become plugin files."""
-    names, files = take_functions(_listed(options.arch))
+    names, files = take_functions(listed(options.arch))
     return replace(options, arch=names, plugins=[*options.plugins, *files])
 
 
-def _request(options: RunOptions) -> Request:
-    """Request of these options. A list as a value of `set` is a grid."""
-    return Request(
-        tasks=_listed(options.task),
-        archs=_listed(options.arch),
-        averagers=None if options.average is None else _listed(options.average),
-        seeds=tuple(options.seeds),
-        protocol=options.protocol,
-        changes={key: ",".join(map(str, _listed(value))) for key, value in options.set.items()},
-        optimizer=options.optimizer,
-        precision=options.precision,
-        probes=_listed(options.probe),
-    )
-
-
-def _listed(values: Any) -> list[Any]:
-    """List of one value or of several."""
-    return list(values) if isinstance(values, list | tuple) else [values]
-
-
-@dataclass(frozen=True)
-class PlanOutcome:
-    """Outcome of a command: run files written by the command, run files found at its end, and failures."""
-
-    written: list[Path]
-    found: list[Path]
-    failed: list[RunFailed]
-
-
-def run_plan(
-    plan: Plan,
-    execution: Execution,
-    folder: Path,
-    display: ProgressDisplay,
-    dispatcher: Dispatcher,
-    later: Sequence[Experiment] = (),
-) -> PlanOutcome:
-    """Run all experiments of a plan without a run file in `folder`. A failed population does not stop the plan.
-
-    Other commands may run the same plan at the same time. Returns when each run has a file or failed in this command. The
-    display adds the experiments in `later` to the time left. Raises UsageError before any training if `folder` is not writable.
-    """
-    run_files.require_writable(folder)
-    written: list[Path] = []
-    failed: list[RunFailed] = []
-    not_made: set[str] = set()
-
-    def fail(population: Sequence[Experiment], error: Exception) -> None:
-        failure = RunFailed(f"{title_of([each.record for each in population])} failed: {located(error)}")
-        failure.__cause__ = error
-        failed.append(failure)
-        not_made.update(path.name for each in population if not run_files.is_run(path := path_of(each, folder), each.run_id))
-
-    scheduler = Scheduler(plan, folder, execution, display, fail)
-    left = [experiment for group in scheduler.groups for experiment in group]
-    with display.all([*left, *later], execution.workers):
-        for done in dispatcher.run(scheduler):
-            written += done.written
-            planned = done.population.planned
-            if done.error and lacks_memory(done.error) and scheduler.halve(done.population):
-                half = -(-planned.models // 2)
-                display.say(f"{planned.title} needed more memory than is free; trained again, at most {half} at once")
-            elif done.error:
-                fail(done.population.experiments, done.error)
-    others = set(os.listdir(folder)) - {path.name for path in written} - not_made
-    found = [path for experiment in plan.experiments if (path := path_of(experiment, folder)).name in others]
-    return PlanOutcome(written, found, failed)
-
-
-LOCAL = "local"
-"""Name of the core's executor: worker processes on this machine."""
 PASSED_ON = ("LGBENCH_PLUGINS", "LGBENCH_TRACE")
 """Environment variables copied to other machines."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A user's command of `lgbench run`, without the results folder."""
+    """A user's command of `lgbench run`, with all names resolved."""
 
     options: RunOptions
-    request: Request
     plan: Plan
-    """Plan of the request."""
     display: ProgressDisplay
-    executor: Executor | None = None
-    """None for worker processes on this machine."""
-    trackers: Sequence[Found[Tracker]] = ()
-    """Trackers of the runs. Tuning runs have no trackers."""
-    later: Sequence[Experiment] = ()
-    """Experiments to run after the plan. The time left includes theirs."""
+    executor: Executor
+    trackers: Mapping[str, str]
+    """Plugin of each tracker of the runs, by tracker. Tuning runs have no trackers."""
+
+    @classmethod
+    def of(cls, options: RunOptions, registry: Registry, display: ProgressDisplay) -> Command:
+        """Raises UsageError for unknown names, for values out of range, and for a device absent from this machine."""
+        local = Local(display, Execution.of(options).workers)
+        own = {option: str(value) for option, value in options.executor_options.items()}
+        executor = executor_named(options.executor, own, registry.executors, local)
+        trackers = {each.thing.name: each.origin.name for each in usable(listed(options.track), registry.trackers)}
+        return cls(options, resolve(options, registry), display, executor, trackers)
+
+    @property
+    def rates(self) -> LearningRates:
+        """Learning rates of the experiments."""
+        return LearningRates(self.plan.experiments, Path(self.options.results))
+
+    def carry_out(self) -> PlanOutcome:
+        """Run the plan: first tuning runs for the choice of learning rates, if any, then the runs with known rates.
+
+        Raises UsageError for an unusable executor or an unwritable results folder.
+        """
+        failed = self.tune()
+        outcome = self._run(self.rates.tuned(), self.rates.results, self.trackers, self.options.keep_weights)
+        return replace(outcome, failed=[*failed, *outcome.failed])
+
+    def tune(self) -> list[RunFailed]:
+        """Make tuning runs until each learning rate is chosen, or until a run fails. Returns the failures."""
+        rates, failed = self.rates, list[RunFailed]()
+        while not failed and (due := rates.due()):  # an open grid may go on several times
+            known = {experiment.run_id for experiment in rates.tuned()}
+            failed = self._run(due, rates.folder, {}, False, unfinished(self.plan.experiments, rates.results)).failed
+            for experiment in one_of_each(rates.tuned()):
+                if experiment.run_id not in known:
+                    self.display.say(said(experiment))
+        return failed
+
+    def _run(
+        self,
+        experiments: Sequence[Experiment],
+        folder: Path,
+        trackers: Mapping[str, str],
+        keep_weights: bool,
+        later: Sequence[Experiment] = (),
+    ) -> PlanOutcome:
+        options, gpu = self.options, choose_device(self.options.device).type == "cuda"
+        environ = ONE_THREAD | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        demand = Demand(options.workers, gpu, environ, folder.resolve() / f".{self.executor.name}")
+        with self.executor.open(demand) as pool:
+            run_files.require_writable(folder)
+            execution = Execution.of(replace(options, workers=pool.workers, keep_weights=keep_weights))
+            plugins = {path: parted(path)[0].read_bytes() for path in map(Path, options.plugins)}
+            setup = Setup(folder, execution, plugins, trackers)
+            return Scheduler(experiments, setup, self.display, self.rates.every).run(pool, later)
 
 
-def carry_out(command: Command, results: Path) -> PlanOutcome:
-    """Run the plan of a command on its executor, beginning with tuning runs for the choice of learning rates, if any.
-
-    Raises UsageError for an unusable executor or an unwritable folder `results`.
-    """
-    planned = command.plan.experiments
-    if not any(experiment.tuning_runs for experiment in planned):
-        return _run(command, results)
-    stages = Stages(results)
-    failed: list[RunFailed] = []
-    while not failed and (first := stages.first(command.plan)).experiments:  # an open grid may go on several times
-        known = {experiment.run_id for experiment in stages.tuned(planned)}
-        options = replace(command.options, keep_weights=False)
-        tuning = replace(command, plan=first, options=options, trackers=(), later=unfinished(planned, results))
-        failed = _run(tuning, stages.tuning).failed
-        for experiment in one_of_each(stages.tuned(planned)):
-            if experiment.run_id not in known:
-                command.display.say(said(experiment))
-    outcome = _run(replace(command, plan=stages.second(command.plan)), results)
-    return PlanOutcome(outcome.written, outcome.found, [*failed, *outcome.failed])
-
-
-def _run(command: Command, folder: Path) -> PlanOutcome:
-    options, display = command.options, command.display
-    plugins = tuple(map(Path, options.plugins))
-    trackers = {each.thing.name: each.origin.name for each in command.trackers}
-    if command.executor is None:
-        setup = Setup(folder, Execution.of(options), plugins, trackers)
-        return run_plan(command.plan, setup.execution, folder, display, Workers(setup, display), command.later)
-    gpu = choose_device(options.device).type == "cuda"
-    environ = ONE_THREAD | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    hidden = folder.resolve() / f".{command.executor.name}"
-    with command.executor.open(Demand(options.workers, gpu, environ, hidden)) as pool:
-        setup = Setup(folder, Execution.of(replace(options, workers=pool.workers)), plugins, trackers)
-        jobs = Jobs(pool, setup, len(command.plan.experiments), display)
-        return run_plan(command.plan, setup.execution, folder, display, jobs, command.later)
-
-
-def executor_named(name: str, options: Mapping[str, str], known: Catalog[Executor]) -> Executor | None:
-    """Executor with the options of a user; None for "local". Raises UsageError for unknown names and wrong values."""
-    if name == LOCAL:
+def executor_named(name: str, options: Mapping[str, str], known: Catalog[Executor], local: Executor) -> Executor:
+    """Executor with the options of a user, `local` by its name. Raises UsageError for unknown names and wrong values."""
+    if name == local.name:
         if options:
-            raise UsageError(f"--executor-option {next(iter(options))} needs another executor: {LOCAL} has no options")
-        return None
+            raise UsageError(f"--executor-option {next(iter(options))} needs another executor: {name} has no options")
+        return local
     executor = known.get(name)
     if executor is None:
-        raise not_installed("executor", name, [LOCAL, *known.names()])
+        raise not_installed("executor", name, [local.name, *known.names()])
     hints = option_types(executor)
     own: dict[str, Any] = {}
     for option, text in options.items():

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.experiment.protocols import DEFAULT_PROTOCOL
 from lgbench.experiment.record import PRECISIONS
 
-Kind = Literal["name", "names", "seeds", "changes", "choice", "number", "seconds", "text", "flag", "switch", "files", "folder"]
-"""How the command line reads an option. `names`, `changes` and `files` can be repeated."""
 
+def about(help: str, kind: str, **more: Any) -> dict[str, Any]:
+    """Metadata of a field for the command line: its help, and its kind, which says how the option is read.
 
-def about(help: str, kind: Kind, **more: Any) -> dict[str, Any]:
-    """Metadata of a field: its help and kind; `of`, the kinds of names or the choices; `flag`, where it is not the field's."""
+    `of` are the kinds of names, or the choices; `flag` is the option's name, where it is not the field's.
+    """
     return {"help": help, "kind": kind, **more}
+
+
+def option(default: Any, *told: Any, **more: Any) -> Any:
+    """Field with a default; `dict` for an empty mapping. Other arguments are those of :func:`about`."""
+    given = {"default_factory": dict} if default is dict else {"default": default}
+    return field(**given, metadata=about(*told, **more))
 
 
 @dataclass(frozen=True)
@@ -34,104 +40,71 @@ class RunOptions:
         )
     )
     _: KW_ONLY
-    optimizer: str = field(
-        default=DEFAULT_OPTIMIZER, metadata=about("Optimizer that trains the models.", "name", of=("optimizers",))
+    optimizer: str = option(DEFAULT_OPTIMIZER, "Optimizer that trains the models.", "name", of=("optimizers",))
+    average: str | Sequence[str] | None = option(
+        None,
+        "Averages of the weights to test beside the raw weights, or none.  [default: those that come with lgbench]",
+        "averagers",
+        of=("averagers",),
     )
-    average: str | Sequence[str] | None = field(
-        default=None,
-        metadata=about(
-            "Averages of the weights to test beside the raw weights, or none.  [default: those that come with lgbench]",
-            "names",
-            of=("averagers",),
-        ),
+    seeds: Sequence[int] = option((0, 1, 2), "Seeds: a range such as 0:3, or numbers such as 0,5.", "seeds", shown="0:3")
+    protocol: str = option(
+        DEFAULT_PROTOCOL, "Protocol: the settings that must be equal for entries to be compared.", "name", of=("protocols",)
     )
-    seeds: Sequence[int] = field(
-        default=(0, 1, 2), metadata=about("Seeds: a range such as 0:3, or numbers such as 0,5.", "seeds", shown="0:3")
+    set: Mapping[str, Any] = option(
+        dict,
+        "Change a setting of the protocol, or an option of the model, a part or the optimizer, as in train.steps=500, "
+        "model.layers=4 or attention.window=64. Several values, as in train.lr=1e-3,3e-3, are all run.",
+        "changes",
     )
-    protocol: str = field(
-        default=DEFAULT_PROTOCOL,
-        metadata=about(
-            "Protocol: the settings that must be equal for entries to be compared.",
-            "name",
-            of=("protocols",),
-        ),
+    device: str = option("auto", "Device: cpu, cuda, mps, or auto for a CUDA GPU if there is one.", "text")
+    precision: str = option(
+        PRECISIONS[0], "Precision in which models compute. Boards keep the runs of each apart.", "choice", of=PRECISIONS
     )
-    set: Mapping[str, Any] = field(
-        default_factory=dict,
-        metadata=about(
-            "Change a setting of the protocol, or an option of the model, a part or the optimizer, as in train.steps=500, "
-            "model.layers=4 or attention.window=64. Several values, as in train.lr=1e-3,3e-3, are all run.",
-            "changes",
-        ),
+    probe: str | Sequence[str] = option(
+        (),
+        "Probes to read, of what is inside the models: all, none, or names joined by commas. They change no other number.  "
+        "[default: none]",
+        "names",
+        of=("probes",),
     )
-    device: str = field(
-        default="auto", metadata=about("Device: cpu, cuda, mps, or auto for a CUDA GPU if there is one.", "text")
+    keep_weights: bool = option(
+        False,
+        "Keep the raw and the averaged weights of each run, in a file beside its run file. They change no number.",
+        "flag",
     )
-    precision: str = field(
-        default=PRECISIONS[0],
-        metadata=about(
-            "Precision in which models compute. Boards keep the runs of each apart.",
-            "choice",
-            of=PRECISIONS,
-        ),
+    track: str | Sequence[str] = option(
+        (), "Trackers that follow the runs while they train. They change no number.  [default: none]", "names", of=("trackers",)
     )
-    probe: str | Sequence[str] = field(
-        default=(),
-        metadata=about(
-            "Probes to read, of what is inside the models: all, none, or names joined by commas. They change no other number.  "
-            "[default: none]",
-            "names",
-            of=("probes",),
-        ),
+    compile: bool | None = option(None, "Compile the training step, or never do.  [default: from 300 steps on]", "switch")
+    population: int | None = option(
+        None, "Models to train together, at most.  [default: what is fastest and fits in memory]", "number"
     )
-    keep_weights: bool = field(
-        default=False,
-        metadata=about(
-            "Keep the raw and the averaged weights of each run, in a file beside its run file. They change no number.", "flag"
-        ),
+    workers: int | None = option(
+        None, "Processes that train at the same time.  [default: one for each core, one on a GPU]", "number"
     )
-    track: str | Sequence[str] = field(
-        default=(),
-        metadata=about(
-            "Trackers that follow the runs while they train. They change no number.  [default: none]",
-            "names",
-            of=("trackers",),
-        ),
+    checkpoint: float = option(60.0, "Seconds of training between two checkpoints.", "seconds")
+    executor: str = option(
+        "local",
+        "Where populations are trained: local, for worker processes on this machine, or an executor of a plugin.",
+        "name",
+        of=("executors",),
     )
-    compile: bool | None = field(
-        default=None, metadata=about("Compile the training step, or never do.  [default: from 300 steps on]", "switch")
+    executor_options: Mapping[str, Any] = option(
+        dict,
+        "Option of the executor, as in --executor-option partition=gpu. Can be repeated; see lgbench show EXECUTOR.",
+        "changes",
+        flag="--executor-option",
     )
-    population: int | None = field(
-        default=None,
-        metadata=about("Models to train together, at most.  [default: what is fastest and fits in memory]", "number"),
+    plugins: Sequence[str | Path] = option(
+        (),
+        "Load a plugin that is a single Python file, as in --plugin ./my_norm.py. Can be repeated.",
+        "files",
+        flag="--plugin",
     )
-    workers: int | None = field(
-        default=None,
-        metadata=about("Processes that train at the same time.  [default: one for each core, one on a GPU]", "number"),
-    )
-    checkpoint: float = field(default=60.0, metadata=about("Seconds of training between two checkpoints.", "seconds"))
-    executor: str = field(
-        default="local",
-        metadata=about(
-            "Where populations are trained: local, for worker processes on this machine, or an executor of a plugin.",
-            "name",
-            of=("executors",),
-        ),
-    )
-    executor_options: Mapping[str, Any] = field(
-        default_factory=dict,
-        metadata=about(
-            "Option of the executor, as in --executor-option partition=gpu. Can be repeated; see lgbench show EXECUTOR.",
-            "changes",
-            flag="--executor-option",
-        ),
-    )
-    plugins: Sequence[str | Path] = field(
-        default=(),
-        metadata=about(
-            "Load a plugin that is a single Python file, as in --plugin ./my_norm.py. Can be repeated.",
-            "files",
-            flag="--plugin",
-        ),
-    )
-    results: str | Path = field(default=Path("results"), metadata=about("Folder of the run files.", "folder"))
+    results: str | Path = option(Path("results"), "Folder of the run files.", "folder")
+
+
+def listed(values: Any) -> list[Any]:
+    """List of one value or of several."""
+    return list(values) if isinstance(values, Sequence) and not isinstance(values, str) else [values]

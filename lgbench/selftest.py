@@ -23,9 +23,10 @@ import lgbench
 from lgbench.errors import first_line, lacks_memory
 from lgbench.execution.device import environment
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.evaluate import evaluate
+from lgbench.options import RunOptions
 from lgbench.training.cost import free_memory, models_that_fit, step_cost
 from lgbench.training.data import stream
 from lgbench.training.population import Population
@@ -96,8 +97,8 @@ class Selftest:
     def experiments(self, task: str, entries: Sequence[str], seeds: Sequence[int] = (0,), **settings: Any) -> list[Experiment]:
         """Experiments under the protocol quick, with the steps of a comparison."""
         changes = {"train.steps": self.sizes.steps, "evaluate.contexts": 16, "evaluate.strings": 8} | settings.pop("set", {})
-        text = {key: str(value) for key, value in changes.items()}
-        return list(plan(Request([task], entries, (), seeds, "quick", text, **settings), self.registry).experiments)
+        options = RunOptions(task, entries, average=(), seeds=seeds, protocol="quick", set=changes, **settings)
+        return list(plan(options, self.registry).experiments)
 
     def same_numbers(self) -> Proof:
         """TVD on the device against a CPU, for every task with every norm scheme."""

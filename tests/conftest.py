@@ -13,6 +13,7 @@ from helpers.folders import TESTS
 from helpers.in_process import in_process, worker_processes  # noqa: F401  # fixtures
 from helpers.kept_runs import kept_runs  # noqa: F401  # a fixture
 from helpers.plain_training import CHEAP
+from helpers.planning import plan_of
 from helpers.processes import install
 from helpers.registries import BUILT_IN, with_essentials
 from helpers.tuned import tuned, tuned_everywhere  # noqa: F401  # fixtures
@@ -20,7 +21,6 @@ from helpers.warm import warm  # noqa: F401  # a fixture
 
 import lgbench
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 
@@ -55,7 +55,7 @@ def planned() -> Callable[..., tuple[Experiment, ...]]:
     def build(registry: Registry, task: Any, arch: Any, seeds: Any = (0,), averagers: Any = (), **changes: Any):
         settings = {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
         tasks, archs = ([names] if isinstance(names, str) else names for names in (task, arch))
-        return plan(Request(tasks, archs, averagers, seeds, "quick", settings), registry).experiments
+        return plan_of(registry, tasks, archs, average=averagers, seeds=seeds, set=settings).experiments
 
     return build
 

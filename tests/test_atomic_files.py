@@ -1,14 +1,12 @@
-"""A file is seen whole or not at all, whenever its writer is killed."""
+"""A file is seen whole or not at all. Kills at every change of the disk are in tests/execution/test_resume.py."""
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from pathlib import Path
 
 import pytest
-from helpers.processes import python
 
 from lgbench.atomic_files import created, replaced
 
@@ -107,70 +105,3 @@ def test_of_many_that_write_one_file_at_a_time_a_reader_sees_one_whole(tmp_path,
     reader.join()
     assert seen <= set(texts) and path.read_text() in texts and names(tmp_path) == ["file"]
     assert writing is replaced or len(seen) <= 1  # the first stays
-
-
-KILLED_EVERYWHERE = """
-import json, os, sys
-from pathlib import Path
-from lgbench.atomic_files import created, replaced
-
-folder, writing, before = Path(sys.argv[1]), {"created": created, "replaced": replaced}[sys.argv[2]], sys.argv[3]
-path, scratch = folder / "file", folder / "scratch"
-scratch.mkdir()
-NEW = "new " * 5000
-os.fsync = lambda handle: None  # the disk outlives the writer
-
-
-def write(moment):
-    '''Write the file, and die before the call of C of that number: nothing else changes a disk.'''
-    left = moment
-
-    def count(frame, event, argument):
-        nonlocal left
-        left -= event == "c_call"
-        if left < 0:
-            os._exit(9)
-
-    sys.setprofile(count)
-    with writing(path, scratch) if writing is created else writing(path) as partial, partial.open("w") as file:
-        for part in (NEW[:100], NEW[100:200], NEW[200:]):
-            file.write(part)
-            file.flush()
-    sys.setprofile(None)
-
-
-found, moment, killed = {}, 0, 0
-while True:
-    for left in (*folder.iterdir(), *scratch.iterdir()):
-        if left != scratch:
-            left.unlink()
-    if before:
-        path.write_text(before)
-    child = os.fork()
-    if child == 0:
-        write(moment)
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status in (0, 9), status
-    content = path.read_text() if path.exists() else ""
-    name = "new" if content == NEW else "before" if content == before else "HALF"
-    found[name] = found.get(name, 0) + 1
-    if status == 0:
-        break
-    moment, killed = moment + 1, killed + 1
-print(json.dumps({"killed": killed, "found": found, "end": name}))
-"""
-
-
-@pytest.mark.slow
-@BOTH
-@pytest.mark.parametrize("before", ["", "old"], ids=["new", "there already"])
-def test_killed_at_any_moment_a_writer_leaves_the_file_as_it_was_or_whole(tmp_path, writing, before):
-    done = python(KILLED_EVERYWHERE, str(tmp_path), writing.__name__, before)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["killed"] > 80 and "HALF" not in report["found"]
-    assert report["end"] == ("before" if before and writing is created else "new")
-    assert report["found"].get("before", 0) > 40  # most moments are before the name is given
-    if report["end"] == "new":
-        assert report["found"]["new"] > 1  # and some after it

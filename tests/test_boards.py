@@ -133,7 +133,7 @@ def as_number(value):
 def named_by(options, registry):
     """The tasks and entries of a `lgbench run`."""
     tasks = [task.label for task in find_tasks(split(options["task"]), registry)]
-    return tasks, [entry.label for entry in find_entries(split(options["arch"]), registry)]
+    return tasks, [*find_entries(split(options["arch"]), registry)]
 
 
 def test_the_script_of_the_published_runs_asks_for_what_there_is_and_can_be_submitted(registry, tmp_path):

@@ -44,3 +44,8 @@ class Docstrings(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring:
             obj.docstring.value = as_markdown(obj.docstring.value)
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
+        """Show the default alone of a field that also has its help for the command line."""
+        if isinstance(attr.value, griffe.ExprCall) and str(attr.value.function) == "option":
+            attr.value = attr.value.arguments[0]

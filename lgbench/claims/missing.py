@@ -103,9 +103,9 @@ def _require_entry(name: str, registry: Registry) -> None:
     from lgbench.experiment.components import find_entries
 
     arch, _, weights = name.partition("@")
-    (entry,) = find_entries([arch], registry)
-    if entry.label != arch:
-        raise LgbenchError(f"boards name the entry {arch} {entry.label}; the claim has to name it so")
+    (shown,) = find_entries([arch], registry)
+    if shown != arch:
+        raise LgbenchError(f"boards name the entry {arch} {shown}; the claim has to name it so")
     if weights and weights not in registry.averagers:
         raise unknown("averager", weights, registry.averagers.names())
 

@@ -17,7 +17,7 @@ from lgbench.cli.output import Output
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import LgbenchError, UsageError
 from lgbench.experiment.settings import MAX_SEEDS
-from lgbench.options import Kind, RunOptions
+from lgbench.options import RunOptions
 from lgbench.results.entries import BASELINE_ENTRY
 
 if TYPE_CHECKING:
@@ -169,6 +169,32 @@ def _installed_names(kinds: Iterable[str]) -> list[str]:
     return found
 
 
+def split(values: Sequence[str]) -> list[str]:
+    """Names in the values of a repeated option. A value may have several names joined by commas."""
+    return [name.strip() for value in values for name in value.split(",") if name.strip()]
+
+
+def joined(changes: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Values of each key, joined by commas. A repeated key has all given values.
+
+    >>> joined([("train.lr", "1e-3"), ("train.steps", "500"), ("train.lr", "3e-3")])
+    {'train.lr': '1e-3,3e-3', 'train.steps': '500'}
+    """
+    found: dict[str, str] = {}
+    for key, text in changes:
+        found[key] = f"{found[key]},{text}" if key in found else text
+    return found
+
+
+def averagers(values: Sequence[str]) -> list[str] | None:
+    """Averagers given by `--average`; None, the default, without the option."""
+    names = split(values)
+    others = [name for name in names if name != "none"]
+    if others and "none" in names:
+        raise UsageError(f"--average names none and {', '.join(others)}: use none alone, or leave it out")
+    return others if names else None
+
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -176,7 +202,9 @@ def _click_option(own: Field[Any]) -> Callable[[Command], Command]:
     """Click's option of one field of the options of `lgbench run`."""
     about, kind = own.metadata, own.metadata["kind"]
     named = about.get("flag", f"--{own.name.replace('_', '-')}")
-    settings: dict[str, Any] = {"help": about["help"], "multiple": kind in ("names", "changes", "files")}
+    settings: dict[str, Any] = {"help": about["help"], "multiple": kind in _READ or kind == "files"}
+    if read := _READ.get(kind):
+        settings["callback"] = lambda context, parameter, given: read(given)
     if kind == "flag":
         return click.option(named, own.name, is_flag=True, help=about["help"])
     if kind == "switch":
@@ -189,9 +217,10 @@ def _click_option(own: Field[Any]) -> Callable[[Command], Command]:
     return click.option(named, own.name, type=_TYPES[kind](about.get("of", ())), **settings)
 
 
-_TYPES: dict[Kind, Callable[[Sequence[str]], Any]] = {
+_TYPES: dict[str, Callable[[Sequence[str]], Any]] = {
     "name": lambda kinds: Names(*kinds),
     "names": lambda kinds: Names(*kinds),
+    "averagers": lambda kinds: Names(*kinds),
     "seeds": lambda _: Seeds(),
     "changes": lambda _: Change(),
     "choice": click.Choice,
@@ -201,6 +230,8 @@ _TYPES: dict[Kind, Callable[[Sequence[str]], Any]] = {
     "files": lambda _: click.Path(path_type=Path),
     "folder": lambda _: Folder(),
 }
+
+_READ: dict[str, Callable[[Any], Any]] = {"names": split, "averagers": averagers, "changes": joined}
 
 _RUN = {own.name: _click_option(own) for own in fields(RunOptions)}
 
@@ -223,29 +254,10 @@ def gathered(kind: type[Any], name: str) -> Callable[[Command], Callable[..., An
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator with all options of `lgbench run`. The command gets a :class:`RunOptions` with unchecked names."""
-    gathering = gathered(RunOptions, "options")(command)
-
-    @wraps(command)
-    def collected(**given: Any) -> Any:
-        for own in fields(RunOptions):
-            if own.metadata["kind"] == "names":
-                given[own.name] = split(given[own.name])
-            if own.metadata["kind"] == "changes":
-                given[own.name] = joined(given[own.name])
-        given["average"] = _averagers(given["average"])
-        return gathering(**given)
-
+    collected = gathered(RunOptions, "options")(command)
     for option in reversed(_RUN.values()):
         collected = option(collected)
     return collected
-
-
-def _averagers(names: Sequence[str]) -> list[str] | None:
-    """Averagers given by `--average`; None, the default, without the option."""
-    others = [name for name in names if name != "none"]
-    if others and "none" in names:
-        raise UsageError(f"--average names none and {', '.join(others)}: use none alone, or leave it out")
-    return others if names else None
 
 
 claims_option = click.option(
@@ -309,20 +321,3 @@ def format_option(*others: str) -> Callable[[Command], Command]:
         show_default=True,
         help="Format of the output.",
     )
-
-
-def split(values: Sequence[str]) -> list[str]:
-    """Names in the values of a repeated option. A value may have several names joined by commas."""
-    return [name.strip() for value in values for name in value.split(",") if name.strip()]
-
-
-def joined(changes: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Values of each key, joined by commas. A repeated key has all given values.
-
-    >>> joined([("train.lr", "1e-3"), ("train.steps", "500"), ("train.lr", "3e-3")])
-    {'train.lr': '1e-3,3e-3', 'train.steps': '500'}
-    """
-    found: dict[str, str] = {}
-    for key, text in changes:
-        found[key] = f"{found[key]},{text}" if key in found else text
-    return found

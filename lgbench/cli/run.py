@@ -19,10 +19,11 @@ from lgbench.terminal import counted, duration
 
 if TYPE_CHECKING:
     from lgbench.execution.progress import ConsoleProgress
+    from lgbench.execution.scheduler import PlanOutcome
     from lgbench.experiment.experiment import Experiment
-    from lgbench.experiment.plan import Plan, Request
+    from lgbench.experiment.plan import Plan
     from lgbench.extensions.registry import Registry
-    from lgbench.functions import Command, PlanOutcome
+    from lgbench.functions import Command
 
 
 @click.command()
@@ -46,40 +47,41 @@ def run(options: RunOptions, dry_run: bool) -> None:
 def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) -> None:
     """Carry out the command of some options, and print the outcome. Raises RunFailed if any run failed."""
     from lgbench.execution.progress import ConsoleProgress
-    from lgbench.functions import carry_out, command_of
+    from lgbench.functions import Command
 
-    display, results = ConsoleProgress(console(stderr=True)), Path(options.results)
-    command = command_of(options, registry, display)
+    display = ConsoleProgress(console(stderr=True))
+    command = Command.of(options, registry, display)
     for sentence in command.plan.refusals:
         display.say(sentence)
     if dry_run:
-        _forecast(command, results)
+        _forecast(command)
         return
     try:
-        outcome = carry_out(command, results)
+        outcome = command.carry_out()
     except KeyboardInterrupt:
         raise Interrupted(
             "interrupted; no file was left half written. Finished runs are kept. The same command continues with the others, "
             "each from its latest checkpoint."
         ) from None
-    _tell(outcome, command.plan, results, options.keep_weights)
+    _tell(outcome, command.plan, Path(options.results), options.keep_weights)
     if options.protocol == DEFAULT_PROTOCOL and not options.set:
-        echo(_longer(command.request, registry, display))
+        echo(_longer(options, registry, display))
 
 
-def _forecast(command: Command, results: Path) -> None:
+def _forecast(command: Command) -> None:
     """Print a forecast. Raises RunFailed if any first training step fails."""
     from lgbench.execution.device import Execution
-    from lgbench.execution.scheduler import Forecast
-    from lgbench.execution.tuning import Stages
+    from lgbench.execution.scheduler import Forecast, Scheduler
+    from lgbench.execution.workers import Setup
 
-    plan, execution, display = command.plan, Execution.of(command.options), command.display
-    kinds = [("run", plan, results)]
-    if any(experiment.tuning_runs for experiment in plan.experiments):
-        stages = Stages(results)
-        first = stages.first(plan)
-        kinds = [("tuning run", first, stages.tuning), ("run", replace(first, experiments=plan.experiments), results)]
-    forecasts = [(kind, Forecast.of(planned, execution, folder, display)) for kind, planned, folder in kinds]
+    rates, execution = command.rates, Execution.of(command.options)
+    kinds: list[tuple[str, Sequence[Experiment], Path]] = [("run", command.plan.experiments, rates.results)]
+    if due := rates.due():
+        kinds.insert(0, ("tuning run", due, rates.folder))
+    forecasts = [
+        (kind, Forecast.of(Scheduler(experiments, Setup(folder, execution), command.display, rates.every)))
+        for kind, experiments, folder in kinds
+    ]
     for kind, forecast in forecasts:
         for line in forecast.lines(kind):
             echo(line)
@@ -89,16 +91,16 @@ def _forecast(command: Command, results: Path) -> None:
         raise RunFailed("; ".join(dict.fromkeys(failed)))
 
 
-def _longer(request: Request, registry: Registry, display: ConsoleProgress) -> str:
+def _longer(options: RunOptions, registry: Registry, display: ConsoleProgress) -> str:
     """Sentence about the boards' protocol, with the time for the same runs under that protocol."""
+    from lgbench.execution.tuning import LearningRates
     from lgbench.experiment.plan import plan
 
     try:
-        planned = plan(replace(request, protocol=BOARDS_PROTOCOL), registry).experiments
+        planned = plan(replace(options, protocol=BOARDS_PROTOCOL), registry).experiments
     except UsageError:  # for example, a seed reserved for tuning
         planned = ()
-    tuning = {run.run_id: run for experiment in planned for run in experiment.tuning_runs}
-    seconds = display.would_take([*planned, *tuning.values()]) if planned else None
+    seconds = display.would_take(LearningRates(planned, Path(options.results)).every) if planned else None
     takes = "" if seconds is None else f", which would take about {duration(seconds)} here"
     return f"{DEFAULT_PROTOCOL} shows what is learned fast; boards use --protocol {BOARDS_PROTOCOL}{takes}"
 
@@ -135,27 +137,20 @@ def _lacking(found: Mapping[Path, Experiment], keep_weights: bool) -> list[str]:
     from lgbench.results.weights_files import kept_by
 
     lacking: Counter[str] = Counter()
-    unkept = 0
     for path, experiment in found.items():
         try:
             about = metadata(path)
         except RunFileError:  # reported by readers of results
             continue
         known = {(metric.name, metric.version) for metric in described(about)}
-        unkept += keep_weights and kept_by(about) is None
-        missing = [m for m in experiment.measurements if m.source(experiment.task) and (m.name, m.version) not in known]
-        for each in missing:
-            name, of_insides = f"{each.name} (version {each.version})", each.name in experiment.probes
-            lacking[f"the probe {name}" if of_insides else f"the measurement {name}, which is installed now"] += 1
-    sentences = [
-        f"{counted(count, 'run', 'lacks', 'lack')} {name}: to measure it, run again with another --results folder"
-        for name, count in sorted(lacking.items())
-    ]
-    if unkept:
-        sentences.append(
-            f"{counted(unkept, 'run', 'has', 'have')} no kept weights: to keep them, run again with another --results folder"
-        )
-    return sentences
+        for each in experiment.measurements:
+            if each.source(experiment.task) and (each.name, each.version) not in known:
+                kind = "probe" if each.name in experiment.probes else "measurement"
+                lacking[f"the {kind} {each.name} (version {each.version})"] += 1
+        if keep_weights and kept_by(about) is None:
+            lacking["kept weights"] += 1
+    remedy = "run again with another --results folder"
+    return [f"{counted(number, 'run', 'lacks', 'lack')} {what}: {remedy}" for what, number in sorted(lacking.items())]
 
 
 def same_folder(results: Path) -> str:

@@ -6,7 +6,7 @@ import ctypes
 import platform
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -144,6 +144,17 @@ def _precisions() -> list[Any]:
     for library in (backends.cudnn, backends.mkldnn):
         places += [library, *(getattr(library, name) for name in ("matmul", "conv", "rnn") if hasattr(library, name))]
     return places
+
+
+@contextmanager
+def as_in_runs(device: torch.device) -> Iterator[None]:
+    """Context in which this process computes as for runs: in full float32, and on a CPU with one thread.
+
+    For small operators, a second thread costs time.
+    """
+    keep_freed_memory()
+    with full_float32(), threads(1) if device.type == "cpu" else nullcontext():
+        yield
 
 
 def device_name(device: torch.device) -> str:

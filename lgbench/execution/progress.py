@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
 from rich.table import Column
-from rich.text import Text
 
 from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
@@ -97,82 +96,76 @@ def _tokens(extent: Extent) -> float:
 
 
 @dataclass
+class Pace:
+    """Timed steps of one kind of phases, without steps that include compilation, such as the first of each phase."""
+
+    seconds: float = 0.0
+    """Summed over workers."""
+    tokens: float = 0.0
+    fastest: float = math.inf
+    """Least seconds per token seen."""
+
+    def timed(self, seconds: float, tokens: float) -> None:
+        pace = seconds / tokens if tokens > 0 else math.inf
+        if pace > COMPILED * self.fastest:
+            return
+        if self.fastest > COMPILED * pace:  # all earlier steps included compilation
+            self.seconds = self.tokens = 0.0
+        self.fastest = min(self.fastest, pace)
+        self.seconds += seconds
+        self.tokens += tokens
+
+
+@dataclass
 class TimeLeft:
     """Estimate of the time left for all phases, from the pace of earlier steps."""
 
     left: dict[Kind, float]
-    """Tokens of the phases to come."""
+    """Tokens of the steps to come."""
     workers: int
-    seconds: dict[Kind, float] = field(default_factory=lambda: {"train": 0.0, "evaluate": 0.0})
-    """Timed seconds, summed over workers, without steps that include compilation, such as the first of each phase."""
-    seen: dict[Kind, float] = field(default_factory=lambda: {"train": 0.0, "evaluate": 0.0})
-    """Tokens in the timed seconds."""
-    fastest: dict[Kind, float] = field(default_factory=dict)
-    """Least seconds per token seen."""
-    open: dict[int, tuple[Kind, float]] = field(default_factory=dict)
-    """Tokens left of each open phase."""
+    paces: dict[Kind, Pace] = field(default_factory=lambda: {"train": Pace(), "evaluate": Pace()})
 
     @classmethod
     def of(cls, experiments: Sequence[Experiment], workers: int) -> TimeLeft:
-        left: dict[Kind, float] = {
-            "train": sum(map(training_tokens, experiments)),
-            "evaluate": sum(map(evaluation_tokens, experiments)),
-        }
-        return cls(left, workers)
+        training, testing = (float(sum(map(tokens, experiments))) for tokens in (training_tokens, evaluation_tokens))
+        return cls({"train": training, "evaluate": testing}, workers)
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[Callable[[int], None]]:
         """Context of a phase with a function to call with the number of steps done."""
-        key = len(self.open) + id(phase)
-        self.open[key] = phase.kind, phase.tokens
-        self.left[phase.kind] -= phase.tokens
+        each, ahead = phase.tokens / phase.total, phase.tokens
         latest: tuple[float, int] | None = None
         says_pace = phase.kind == "train" or phase.tokens >= MIN_TOKENS * phase.total
 
         def report(done: int) -> None:
-            nonlocal latest
+            nonlocal ahead, latest
             now = time.monotonic()
-            if latest is None:
+            if latest is None or now - latest[0] >= MIN_SECONDS:
+                if latest and says_pace:
+                    self.paces[phase.kind].timed(now - latest[0], (done - latest[1]) * each)
                 latest = now, done
-            elif now - latest[0] >= MIN_SECONDS:
-                if says_pace:
-                    self._timed(phase.kind, now - latest[0], (done - latest[1]) / phase.total * phase.tokens)
-                latest = now, done
-            self.open[key] = phase.kind, phase.tokens * (1 - done / phase.total)
+            self.left[phase.kind] -= ahead - (phase.total - done) * each
+            ahead = (phase.total - done) * each
 
         try:
             yield report
         finally:
-            del self.open[key]
-
-    def _timed(self, kind: Kind, seconds: float, tokens: float) -> None:
-        pace = seconds / tokens if tokens > 0 else math.inf
-        fastest = self.fastest.get(kind, pace)
-        if pace > COMPILED * fastest:
-            return
-        if fastest > COMPILED * pace:  # all earlier steps included compilation
-            self.seconds[kind] = self.seen[kind] = 0.0
-        self.fastest[kind] = min(fastest, pace)
-        self.seconds[kind] += seconds
-        self.seen[kind] += tokens
+            self.left[phase.kind] -= ahead
 
     def of_others(self, experiments: Sequence[Experiment]) -> float | None:
         """Estimated seconds for other experiments at the measured pace; None before the first timed step."""
-        return replace(TimeLeft.of(experiments, self.workers), seconds=self.seconds, seen=self.seen).remaining()
+        return replace(TimeLeft.of(experiments, self.workers), paces=self.paces).remaining()
 
     def remaining(self) -> float | None:
         """Estimated seconds until the end of all phases; None before the first timed step."""
-        pace = {kind: self.seconds[kind] / seen for kind, seen in self.seen.items() if seen}
+        pace = {kind: found.seconds / found.tokens for kind, found in self.paces.items() if found.tokens}
         if not pace:
             return None
         if "evaluate" not in pace:
             pace["evaluate"] = pace["train"] * UNCOMPILED
         elif "train" not in pace:
             pace["train"] = pace["evaluate"] / UNCOMPILED
-        left = dict(self.left)
-        for kind, tokens in self.open.values():
-            left[kind] += tokens
-        return sum(max(0.0, tokens) * pace[kind] for kind, tokens in left.items()) / self.workers
+        return sum(max(0.0, tokens) * pace[kind] for kind, tokens in self.left.items()) / self.workers
 
 
 REFRESH_SECONDS = 0.25
@@ -188,14 +181,19 @@ class ConsoleProgress(ProgressDisplay):
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self._said: set[str] = set()
         self._time: TimeLeft | None = None
         self._past: TimeLeft | None = None
         self._bars: Progress | None = None
 
     def say(self, sentence: str) -> None:
-        self.console.print(
-            printable(sentence, lines=True), highlight=False, markup=False, soft_wrap=not self.console.is_terminal
-        )
+        """Show a sentence once: seeds and workers may have the same to say."""
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self._print(sentence)
+
+    def _print(self, text: str) -> None:
+        self.console.print(printable(text, lines=True), highlight=False, markup=False, soft_wrap=not self.console.is_terminal)
 
     @contextmanager
     def all(self, experiments: Sequence[Experiment], workers: int) -> Iterator[None]:
@@ -227,7 +225,9 @@ class ConsoleProgress(ProgressDisplay):
                     due = now + (REFRESH_SECONDS if self.console.is_terminal else LINE_SECONDS)
                     watch(done)
                     rate = (done - before) / max(now - started, 1e-9)
-                    show(done, rate, f"loss {loss():.4f}" if loss else "")
+                    left = self._time.remaining() if self._time else None
+                    end = "" if left is None else f"{duration(left)} left in all"
+                    show(done, f"{rate:.1f}/s" if rate else "", f"loss {loss():.4f}" if loss else "", end)
 
             yield report
 
@@ -237,62 +237,36 @@ class ConsoleProgress(ProgressDisplay):
         if not self.console.is_terminal:
             yield
             return
-        with Progress(
-            *_columns(self.console.width, lambda: self._time), console=self.console, expand=True, transient=True
-        ) as self._bars:
+        with Progress(*_columns(self.console.width), console=self.console, expand=True, transient=True) as self._bars:
             yield
         self._bars = None
 
     @contextmanager
-    def _bar(self, phase: Phase) -> Iterator[Callable[[int, float, str], None]]:
+    def _bar(self, phase: Phase) -> Iterator[Callable[[int, str, str, str], None]]:
         with nullcontext() if self._bars else self._bars_on_terminal():
             bars = self._bars
             assert bars
-            bar = bars.add_task(printable(f"{phase.kind} {phase.title}"), total=phase.total, rate="", note="")
+            bar = bars.add_task(printable(f"{phase.kind} {phase.title}"), total=phase.total, rate="", note="", left="")
             try:
-                yield lambda done, rate, note: bars.update(bar, completed=done, rate=f"{rate:.1f}/s" if rate else "", note=note)
+                yield lambda done, rate, note, left: bars.update(bar, completed=done, rate=rate, note=note, left=left)
             finally:
                 bars.remove_task(bar)
 
     @contextmanager
-    def _lines(self, phase: Phase) -> Iterator[Callable[[int, float, str], None]]:
+    def _lines(self, phase: Phase) -> Iterator[Callable[[int, str, str, str], None]]:
         title = f"{phase.kind} {phase.title}"
-        self.say(f"{title}: started")
-
-        def line(done: int, rate: float, note: str) -> None:
-            left = self._time.remaining() if self._time else None
-            pace, end = f"{rate:.1f}/s" if rate else "", "" if left is None else in_all(left)
-            words = (f"{done} of {phase.total} done", pace, note, end)
-            self.say(f"{title}: {', '.join(filter(None, words))}")
-
-        yield line
+        self._print(f"{title}: started")
+        yield lambda done, *words: self._print(f"{title}: {', '.join([f'{done} of {phase.total} done', *filter(None, words)])}")
 
 
-def _columns(width: int, known: Callable[[], TimeLeft | None]) -> list[ProgressColumn]:
+def _columns(width: int) -> list[ProgressColumn]:
     """Columns of a bar on one line. In narrow terminals the title is cut, and numbers never are."""
     title = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
     bar, steps = BarColumn(bar_width=20), MofNCompleteColumn(table_column=Column(no_wrap=True))
-    rate, note = (TextColumn(f"{{task.fields[{name}]}}", table_column=Column(no_wrap=True)) for name in ("rate", "note"))
-    left = _Left(known)
+    rate, note, left = (
+        TextColumn(f"{{task.fields[{name}]}}", table_column=Column(no_wrap=True)) for name in ("rate", "note", "left")
+    )
     alive = SpinnerColumn("line")  # moves while a step compiles
     if width >= WIDE:
         return [alive, title, bar, steps, rate, note, left]
     return [alive, title, steps, rate, left] if width >= MIDDLE else [alive, title, steps, left]
-
-
-class _Left(ProgressColumn):
-    """Column with the time left for all runs."""
-
-    def __init__(self, known: Callable[[], TimeLeft | None]) -> None:
-        super().__init__(table_column=Column(no_wrap=True))
-        self._known = known
-
-    def render(self, task: Task) -> Text:
-        known = self._known()
-        left = known.remaining() if known else None
-        return Text("" if left is None else in_all(left), style="progress.remaining")
-
-
-def in_all(seconds: float) -> str:
-    """Text about the time left for all runs."""
-    return f"{duration(seconds)} left in all"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import torch
 
 from lgbench.contracts import Facts
-from lgbench.execution.device import Execution, environment, full_float32, keep_freed_memory, threads
+from lgbench.execution.device import Execution, as_in_runs, environment
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.tracking import Following, Tracking
 from lgbench.execution.work_queue import CHECKPOINT, PlannedPopulation, path_of
@@ -27,6 +28,7 @@ from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files, weights_files
 from lgbench.results.metrics import descriptions
 from lgbench.results.rows import rows_of
+from lgbench.results.stored_runs import ExecutionRecord, Seconds
 from lgbench.results.weights_files import KeptWeights
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.models import Models, Trained, kept
@@ -58,23 +60,18 @@ class PopulationRunner:
     loaded: Sequence[Distribution] = ()
     """All loaded distributions of plugins."""
     tracking: Tracking | None = None
-    _environment: dict[str, Any] = field(default_factory=dict)
     _chance: dict[Hashable, list[Score]] = field(default_factory=dict)
-    _said: set[str] = field(default_factory=set)
-    """Sentences already shown. A sentence about all seeds of an entry is shown once."""
 
     def run(self, planned: PlannedPopulation, experiments: Sequence[Experiment], folder: Path) -> Iterator[Path]:
         """Train all models together, test one by one, and yield each run file when written.
 
-        The checkpoint is in `folder`. A CPU trains with one thread: for small operators, a second thread costs time.
+        The checkpoint is in `folder`.
         """
         assert not any(experiment.record.is_untuned for experiment in experiments)
         for distribution in self.loaded:
             distribution.source  # noqa: B018  # read before the training, since the files may be edited during it
-        keep_freed_memory()
-        one_thread = threads(1) if self.execution.device.type == "cpu" else nullcontext()
         tracking = self.tracking.following(experiments, folder) if self.tracking else nullcontext()
-        with tracking as following, full_float32(), one_thread:
+        with tracking as following, as_in_runs(self.execution.device):
             trained = self._trained(planned, experiments, folder, following)
             with self.display.phase(Phase.evaluate(planned.title, experiments)) as report:
                 for index, experiment in enumerate(experiments):
@@ -83,9 +80,8 @@ class PopulationRunner:
                     if not run_files.is_run(path, experiment.run_id):  # a killed process may have written some of the runs
                         rows = self._rows(experiment, trained, index)
                         weights = kept(trained, index, experiment.record) if self.execution.keep_weights else None
-                        seconds = {"train": trained.seconds, "total": trained.seconds + time.monotonic() - started}
-                        footer = self._footer(experiment, trained) | {"seconds": seconds}
-                        self._write(path, experiment, rows, footer, weights, folder)
+                        about = self._footer(experiment, trained, time.monotonic() - started)
+                        self._write(path, experiment, rows, about, weights, folder)
                         yield path
                     if following:
                         following.finished(index, path)
@@ -101,8 +97,7 @@ class PopulationRunner:
                 population,
                 device,
                 report,
-                points=points_of(population, device),
-                follower=following,
+                points=replace(points_of(population, device), follower=following),
                 compile=planned.compile,
                 models=planned.models,
                 checkpoint=checkpoint,
@@ -121,9 +116,7 @@ class PopulationRunner:
             self.display.say(f"{experiment.record.title}: {reason}, so boards do not rank it")
         probed = probe(experiment, lambda model: trained.on(model).models(index), device)
         for sentence in probed.sentences:
-            if sentence not in self._said:
-                self._said.add(sentence)
-                self.display.say(sentence)
+            self.display.say(sentence)
         scores += [*probed.scores, *self._chance_of(experiment)]
         by_step = {experiment.train.steps: scores, **scores_at_points(trained, index)}
         return rows_of(experiment, by_step, trained.curve, index, trained.diverged[index])
@@ -133,7 +126,7 @@ class PopulationRunner:
         path: Path,
         experiment: Experiment,
         rows: pa.Table,
-        footer: dict[str, Any],
+        about: dict[str, Any],
         weights: bytes | None,
         scratch: Path,
     ) -> None:
@@ -144,8 +137,8 @@ class PopulationRunner:
             if weights is not None:
                 own = KeptWeights.of(weights)
                 weights_files.write(own.beside(path), weights, scratch)
-                footer = footer | own.field
-            run_files.write(path, rows, footer, scratch)
+                about = about | own.field
+            run_files.write(path, rows, about, scratch)
         except FileNotFoundError:  # another process took over, has written all runs, and has removed `scratch`
             if not run_files.is_run(path, experiment.run_id):
                 raise
@@ -157,30 +150,37 @@ class PopulationRunner:
             self._chance[key] = chance(experiment.task, experiment.measurements, experiment.train, experiment.evaluate)
         return self._chance[key]
 
-    def _footer(self, experiment: Experiment, trained: Trained) -> dict[str, Any]:
-        self._environment = self._environment or environment(self.execution.device)
+    def _footer(self, experiment: Experiment, trained: Trained, testing: float) -> dict[str, Any]:
+        """Metadata of a run, with the seconds of its test."""
         took_part = experiment.plugins.keys() | experiment.measured_by.keys()
-        execution = {"population": trained.stack, "compiled": trained.compiled, "resumed": trained.resumed}
-        return footer_of(experiment, took_part, self.loaded, execution, self._environment)
+        execution = ExecutionRecord(trained.stack, trained.compiled, trained.resumed)
+        seconds = Seconds(trained.seconds, trained.seconds + testing)
+        return footer(experiment, took_part, self.loaded, execution, self._environment, seconds)
+
+    @cached_property
+    def _environment(self) -> dict[str, Any]:
+        return environment(self.execution.device)
 
 
-def footer_of(
+def footer(
     tested: Tested,
     took_part: Collection[str],
-    loaded: Sequence[Distribution],
-    execution: Mapping[str, Any],
+    loaded: Iterable[Distribution],
+    execution: ExecutionRecord,
     environment: Mapping[str, Any],
+    seconds: Seconds,
 ) -> dict[str, Any]:
-    """Metadata of a run without its seconds; `took_part` has the names of all loaded distributions that took part."""
-    plugins = [
+    """Metadata of a run. `took_part` has the names of the loaded distributions that decide or measure a number."""
+    plugins = (
         LoadedPlugin(each.name, each.version, each.source, each.installed, each.origin, each.name in took_part, each.libraries)
         for each in loaded
-    ]
+    )
     return {
         "experiment": asdict(tested.record),
         "plugins": [plugin.content for plugin in plugins],
         "measurements": descriptions(tested.measurements),
-        "execution": execution,
+        "execution": asdict(execution),
         "environment": environment,
+        "seconds": asdict(seconds),
         **Facts.field(tested.task),
     }

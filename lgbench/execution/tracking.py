@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,12 @@ import msgspec
 
 from lgbench.atomic_files import replaced
 from lgbench.checkout import VERSION
-from lgbench.contracts import CURVE_METRICS, SOUNDNESS, OpenRun, RunEnd, TrackedRun, Tracker
+from lgbench.contracts import CURVE_METRICS, PART_KINDS, SOUNDNESS, OpenRun, RunEnd, TrackedRun, Tracker
 from lgbench.contracts.services import Setting
 from lgbench.errors import RunFileError, UsageError, located, message_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord
+from lgbench.experiment.settings import flat
 from lgbench.extensions.catalog import Catalog, Found
 from lgbench.measurement.scores import Score
 from lgbench.results import run_files
@@ -225,34 +225,18 @@ def final(path: Path) -> tuple[int, Values, RunEnd]:
 
 
 def tracked(record: ExperimentRecord) -> TrackedRun:
-    """Name, tags and settings of a run for trackers."""
-    tags = {
-        "task": record.task,
-        "family": record.family,
-        "entry": record.entry,
-        "seed": str(record.seed),
-        "protocol": str(record.protocol),
-        "run_id": record.run_id,
+    """Name, tags and settings of a run for trackers. Settings have names such as train.steps and model.layers."""
+    protocol, plugins = str(record.protocol), ", ".join(f"{plugin.name} {plugin.version}" for plugin in record.plugins)
+    tags = {name: getattr(record, name) for name in ("task", "family", "entry", "run_id")}
+    names = ("task_version", "architecture", *PART_KINDS, "optimizer", "seed")
+    config: dict[str, Setting] = {
+        **{name: tags[name] for name in ("task", "family", "entry")},
+        **{name: getattr(record, name) for name in names},
+        **flat(record.train, record.evaluate, dict(record.options)),
+        "averagers": ", ".join(record.averagers),
+        "protocol": protocol,
+        "plugins": plugins,
+        "tuned": record.tuning is not None,
+        "lgbench": VERSION,
     }
-    return TrackedRun(run_files.run_name(record), tags, _config(record))
-
-
-def _config(record: ExperimentRecord) -> dict[str, Setting]:
-    """Settings under flat names, such as train.steps and model.layers."""
-    found: dict[str, Setting] = {"lgbench": VERSION}
-    for name, value in asdict(record).items():
-        if name in ("train", "evaluate"):
-            found |= {f"{name}.{key}": _plain(item) for key, item in value.items()}
-        elif name == "options":
-            found |= {key: _plain(item) for key, item in value}
-        elif name == "plugins":
-            found[name] = ", ".join(f"{plugin['name']} {plugin['version']}" for plugin in value)
-        elif name != "tuning":
-            found[name] = str(record.protocol) if name == "protocol" else _plain(value)
-    return found | {"tuned": record.tuning is not None}
-
-
-def _plain(value: object) -> Setting:
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+    return TrackedRun(run_files.run_name(record), tags | {"seed": str(record.seed), "protocol": protocol}, config)

@@ -7,71 +7,59 @@ Concurrent and resumed commands therefore choose the same rate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from lgbench.execution.work_queue import unfinished
+from lgbench.execution.work_queue import path_of, unfinished
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Plan
 from lgbench.experiment.tuning import Tuning, TuningRun, coarse
 from lgbench.results import run_files
 
-FOLDER = run_files.TUNING
-
-_Key = tuple[str, ...]
-"""Run ids of an experiment's tuning runs. Experiments with equal keys have the same learning rate."""
-
 
 @dataclass(frozen=True)
-class Stages:
-    """Stages of a command on a results folder."""
+class LearningRates:
+    """Learning rates of experiments, from the files of a results folder."""
 
+    experiments: Sequence[Experiment]
     results: Path
 
     @property
-    def tuning(self) -> Path:
+    def folder(self) -> Path:
         """Folder of the tuning runs."""
-        return self.results / FOLDER
+        return self.results / run_files.TUNING
 
-    def first(self, planned: Plan) -> Plan:
-        """Plan of the tuning runs to make next, for experiments without a learning rate in a finished run."""
-        known = self._finished(planned.experiments)
-        each = [own for own in one_of_each(planned.experiments) if _key(own) not in known]
-        needed = {run.run_id: run for own in each for run in self._so_far(own)[1]}
-        return replace(planned, experiments=tuple(needed.values()), every=_every(planned))
+    @property
+    def every(self) -> list[Experiment]:
+        """The experiments, and the tuning runs of their grids."""
+        return [*(run for own in one_of_each(self.experiments) for run in own.tuning_runs), *self.experiments]
 
-    def second(self, planned: Plan) -> Plan:
-        """Plan of the experiments with a known learning rate."""
-        return replace(planned, experiments=tuple(self.tuned(planned.experiments)), every=_every(planned))
+    def due(self) -> list[Experiment]:
+        """Tuning runs to make next, each once, for experiments without a learning rate in a finished run."""
+        return [*{run.run_id: run for _, missing in self._found().values() for run in missing}.values()]
 
-    def tuned(self, planned: Sequence[Experiment]) -> list[Experiment]:
-        """Experiments with their learning rates. An experiment with a missing tuning run is left out.
+    def tuned(self) -> list[Experiment]:
+        """Experiments with their learning rates. An experiment with a missing tuning run is left out."""
+        known = {key: tuning for key, (tuning, missing) in self._found().items() if not missing}
+        every = ((experiment, _key(experiment)) for experiment in self.experiments)
+        return [each.tuned(known[key]) if key else each for each, key in every if not key or key in known]
+
+    def _found(self) -> dict[str, tuple[Tuning, list[Experiment]]]:
+        """Outcome of each tuning so far, and the tuning runs to make next.
 
         The learning rate of a finished run stays, and holds for other seeds, too.
         """
-        known = self._finished(planned)
-        for experiment in one_of_each(planned):
-            if (key := _key(experiment)) not in known:
-                found, missing = self._so_far(experiment)
-                if not missing:
-                    known[key] = found
-        return [
-            experiment.tuned(known[key]) if (key := _key(experiment)) in known else experiment
-            for experiment in planned
-            if not experiment.tuning_runs or _key(experiment) in known
-        ]
-
-    def _finished(self, planned: Sequence[Experiment]) -> dict[_Key, Tuning]:
-        """Tuning outcomes in the metadata of finished runs."""
-        found: dict[_Key, Tuning] = {}
-        left = {experiment.run_id for experiment in unfinished(planned, self.results)}
-        for experiment in planned:
-            key = _key(experiment)
-            if key and key not in found and experiment.run_id not in left:
-                footer = run_files.metadata(run_files.path_for(self.results, experiment.record))
-                found[key] = msgspec.convert(footer["experiment"]["tuning"], Tuning)
+        found: dict[str, tuple[Tuning, list[Experiment]]] = {}
+        tuned = [experiment for experiment in self.experiments if experiment.first_tuning_run]
+        left = {experiment.run_id for experiment in unfinished(tuned, self.results)}
+        for experiment in tuned:
+            if (key := _key(experiment)) not in found and experiment.run_id not in left:
+                footer = run_files.metadata(path_of(experiment, self.results))
+                found[key] = msgspec.convert(footer["experiment"]["tuning"], Tuning), []
+        for experiment in one_of_each(tuned):
+            if (key := _key(experiment)) not in found:
+                found[key] = self._so_far(experiment)
         return found
 
     def _so_far(self, experiment: Experiment) -> tuple[Tuning, list[Experiment]]:
@@ -80,16 +68,10 @@ class Stages:
         assert found
         while further := found.further:
             due = [experiment.tuning_run(lr, seed) for lr in further for seed in found.seeds]
-            ended = {run: tuning_run(path) for run in due if (path := self._file(run))}
-            if missing := [run for run in due if run not in ended]:
+            if missing := unfinished(due, self.folder):
                 return found, missing
-            found = found.ended([*found.runs, *ended.values()])
+            found = found.ended([*found.runs, *(tuning_run(path_of(run, self.folder)) for run in due)])
         return found, []
-
-    def _file(self, run: Experiment) -> Path | None:
-        """Sound file of a tuning run; None without one."""
-        path = run_files.path_for(self.tuning, run.record)
-        return path if run_files.is_run(path, run.run_id) else None
 
 
 def tuning_run(path: Path) -> TuningRun:
@@ -119,17 +101,13 @@ def said(experiment: Experiment) -> str:
 
 def one_of_each(experiments: Iterable[Experiment]) -> list[Experiment]:
     """First experiment of each tuning."""
-    first: dict[_Key, Experiment] = {}
+    first: dict[str, Experiment] = {}
     for experiment in experiments:
-        if experiment.tuning_runs:
-            first.setdefault(_key(experiment), experiment)
+        if key := _key(experiment):
+            first.setdefault(key, experiment)
     return list(first.values())
 
 
-def _every(planned: Plan) -> tuple[Experiment, ...]:
-    """Experiments of both stages."""
-    return (*(run for own in one_of_each(planned.experiments) for run in own.tuning_runs), *planned.experiments)
-
-
-def _key(experiment: Experiment) -> _Key:
-    return tuple(run.run_id for run in experiment.tuning_runs)
+def _key(experiment: Experiment) -> str:
+    """Run id of the first tuning run, equal for experiments with one learning rate; empty for a fixed learning rate."""
+    return experiment.first_tuning_run.run_id if experiment.first_tuning_run else ""

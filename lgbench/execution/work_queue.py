@@ -1,4 +1,4 @@
-"""Work queue of a results folder: commands share runs by a lock on each population in training; and dispatch to processes.
+"""Work queue of a results folder: commands share runs by a lock on each population in training.
 
 Files under `.unfinished`, with ID a hash of the planned population and of all versions that take part:
 
@@ -16,31 +16,29 @@ import hashlib
 import json
 import math
 import os
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
-from types import TracebackType
 
 import msgspec
 import torch
 
-from lgbench.atomic_files import replaced
+from lgbench.atomic_files import created, replaced
 from lgbench.checkout import VERSION
-from lgbench.errors import UsageError, first_line
+from lgbench.errors import RunFailed
 from lgbench.experiment.experiment import Experiment, plugins_of
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.lock import STALE, Lock, is_locked
-from lgbench.results import run_files
+from lgbench.results import run_files, weights_files
+from lgbench.results.weights_files import KeptWeights, kept_by
 from lgbench.terminal import counted
 
 
 @dataclass(frozen=True)
 class PlannedPopulation:
-    """Planned population: runs that train together, as names and numbers. Pickles, and converts to text by :meth:`to_json`."""
+    """Planned population: runs that train together, as names and numbers. Can be pickled, and converted to JSON."""
 
     runs: tuple[ExperimentRecord, ...]
     """Record of each run: names of task and entry, settings, seed. All numbers follow from the record."""
@@ -52,32 +50,18 @@ class PlannedPopulation:
     """Names of the distributions and plugin files that take part. The training process loads no other plugins."""
     measurements: tuple[str, ...]
     """Names of the measurements and probes of the runs. Without effect on other numbers."""
-    tuning: bool = False
-    """Whether the runs are tuning runs, for the choice of learning rates, with files in the folder `.tuning` of the results."""
 
     @classmethod
-    def of(cls, experiments: Sequence[Experiment], models: int, compile: bool, tuning: bool = False) -> PlannedPopulation:
+    def of(cls, experiments: Sequence[Experiment], models: int, compile: bool) -> PlannedPopulation:
         """Population of experiments with equal `population_key`."""
         records = tuple(experiment.record for experiment in experiments)
         measurements = dict.fromkeys(each.name for experiment in experiments for each in experiment.measurements)
-        return cls(records, models, compile, tuple(sorted(plugins_of(experiments))), tuple(measurements), tuning)
+        return cls(records, models, compile, tuple(sorted(plugins_of(experiments))), tuple(measurements))
 
     @property
     def title(self) -> str:
         """For messages."""
         return title_of(self.runs)
-
-    def to_json(self) -> str:
-        """Population as one line of JSON."""
-        return msgspec.json.encode(self).decode()
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> PlannedPopulation:
-        """Population from the text of :meth:`to_json`. Raises UsageError for any other text."""
-        try:
-            return msgspec.json.decode(text, type=cls)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UsageError(f"this is no population as to_json writes it: {first_line(error)}") from error
 
 
 def named(runs: Sequence[ExperimentRecord]) -> str:
@@ -99,11 +83,7 @@ LOCK = ".lock"
 
 @dataclass(frozen=True)
 class LockedPopulation:
-    """Population with the lock of this command. A context manager: the exit removes the folder and releases the lock.
-
-    A folder with a checkpoint stays after an error. After an interrupt the folder also stays if some of the runs are written.
-    The same command then trains the same models together, with the same numbers.
-    """
+    """Population with the lock of this command."""
 
     planned: PlannedPopulation
     experiments: list[Experiment]
@@ -115,19 +95,40 @@ class LockedPopulation:
         """Folder of the checkpoint and of run files in the making."""
         return self.lock.path.with_suffix("")
 
-    def __enter__(self) -> LockedPopulation:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.release(error)
-
     def release(self, error: BaseException | None = None) -> None:
-        """Release the lock, after the end of the training or its error."""
-        _end(self.lock, keep=error is not None and self._worth_keeping(interrupted=not isinstance(error, Exception)))
+        """Remove the folder and release the lock, after the end of the training or its error.
 
-    def _worth_keeping(self, *, interrupted: bool) -> bool:
-        written = [_has_file(record, self.results) for record in self.planned.runs]
-        return not all(written) and ((self.folder / CHECKPOINT).exists() or (interrupted and any(written)))
+        A folder with a checkpoint stays after an error. After an interrupt the folder also stays if some of the runs are
+        written. The same command then trains the same models together, with the same numbers.
+        """
+        left = len(unfinished(self.experiments, self.results)) if error else 0
+        begun = left < len(self.experiments) and not isinstance(error, Exception)
+        _end(self.lock, keep=left > 0 and (begun or (self.folder / CHECKPOINT).exists()))
+
+    def filed(self, files: Mapping[str, bytes], say: Callable[[str], None]) -> list[Path]:
+        """Write run files from another machine, each once and whole, with the kept weights. Returns the paths of new files.
+
+        Raises RunFailed for a damaged file.
+        """
+        written = []
+        for experiment in self.experiments:
+            path = path_of(experiment, self.results)
+            if path.name not in files or run_files.is_run(path, experiment.run_id):
+                continue
+            if said := run_files.make_room(path, experiment.run_id):
+                say(said)
+            self.folder.mkdir(parents=True, exist_ok=True)  # removed if another process took over and has ended
+            with created(path, self.folder) as partial:
+                partial.write_bytes(files[path.name])
+                if not run_files.is_run(partial, experiment.run_id):
+                    raise RunFailed(f"{path.name} came back damaged")
+                if own := kept_by(run_files.metadata(partial)):
+                    beside = own.beside(path)
+                    if KeptWeights.of(files.get(beside.name, b"")) != own:
+                        raise RunFailed(f"{beside.name} came back damaged")
+                    weights_files.write(beside, files[beside.name], self.folder)
+            written.append(path)
+        return written
 
 
 class WorkQueue:
@@ -145,8 +146,8 @@ class WorkQueue:
     def clear(self) -> None:
         """Remove the remains of finished populations left by killed processes."""
         for folder in self._populations():
-            if not self._unfinished(folder) and (lock := Lock.take(_lock_path(folder))):
-                _end(lock, keep=self._unfinished(folder) is not None)  # another process may have begun it since
+            if self._is_over(folder) and (lock := Lock.take(_lock_path(folder))):
+                _end(lock, keep=not self._is_over(folder))  # another process may have begun it since
         for path in self.folder.glob(f"*{STALE}"):
             path.unlink(missing_ok=True)
         _remove_empty(self.folder)
@@ -161,13 +162,12 @@ class WorkQueue:
         """
         elsewhere: set[str] = set()
         for folder in self._populations():
+            if not (planned := _planned(folder)):
+                continue
             if is_locked(_lock_path(folder)):
-                planned = _planned(folder)
-                elsewhere |= {record.run_id for record in planned.runs} if planned else set()
-            elif planned := self._unfinished(folder):
-                same = planned.models <= limit and self._is_same(folder, planned, left)
-                if same and (population := self._locked(planned)):
-                    return population
+                elsewhere |= {record.run_id for record in planned.runs}
+            elif planned.models <= limit and self._is_same(folder, planned, left) and (found := self._locked(planned)):
+                return found
         while free := self._free(left, models, elsewhere):
             if population := self._locked(PlannedPopulation.of(free, models, compile)):
                 return population
@@ -191,15 +191,17 @@ class WorkQueue:
         if not (lock := Lock.take(_lock_path(folder))):
             return None
         population = LockedPopulation(planned, [self._by_id[record.run_id] for record in planned.runs], lock, self.results)
-        with ExitStack() as otherwise:
-            otherwise.callback(population.release)
+        try:
             if not _planned(folder):
                 folder.mkdir(exist_ok=True)
                 with replaced(folder / RECORD) as partial:
-                    partial.write_text(planned.to_json(), encoding="utf-8")
-            if not all(_has_file(record, self.results) for record in planned.runs):
-                otherwise.pop_all()
+                    partial.write_bytes(msgspec.json.encode(planned))
+            if unfinished(population.experiments, self.results):
                 return population
+        except BaseException:  # a full disk, or an interrupt
+            population.release()
+            raise
+        population.release()
         return None
 
     def _is_same(self, folder: Path, planned: PlannedPopulation, left: Collection[str]) -> bool:
@@ -213,12 +215,12 @@ class WorkQueue:
     def _id(self, planned: PlannedPopulation) -> str:
         members = [self._by_id[record.run_id] for record in planned.runs]
         versions = json.dumps(made_by(members, self.device), sort_keys=True)
-        return hashlib.blake2b(f"{planned.to_json()}\n{versions}".encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(msgspec.json.encode(planned) + b"\n" + versions.encode(), digest_size=8).hexdigest()
 
-    def _unfinished(self, folder: Path) -> PlannedPopulation | None:
-        """Planned population of a folder; None if its record is unusable or all its runs have files."""
+    def _is_over(self, folder: Path) -> bool:
+        """Whether all runs of a population have files, or its record is unusable."""
         planned = _planned(folder)
-        return planned if planned and not all(_has_file(record, self.results) for record in planned.runs) else None
+        return planned is None or all(_has_file(record, self.results) for record in planned.runs)
 
     def _populations(self) -> list[Path]:
         """Folders of all unfinished populations, also before the folder is made, when only the lock exists."""
@@ -249,8 +251,8 @@ def _planned(folder: Path) -> PlannedPopulation | None:
     Raises OSError if the disk does not answer: an unreadable record is no reason to remove a checkpoint.
     """
     try:
-        return PlannedPopulation.from_json((folder / RECORD).read_bytes())
-    except (FileNotFoundError, UsageError):
+        return msgspec.json.decode((folder / RECORD).read_bytes(), type=PlannedPopulation)
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -280,79 +282,3 @@ def made_by(population: Sequence[Experiment], device: torch.device) -> dict[str,
     for experiment in population:  # one population may have tasks of several plugins
         versions |= {**experiment.plugins, **experiment.libraries}
     return versions
-
-
-WAIT_SECONDS = 1.0
-"""Time between two checks of the locks of other commands while no population is free."""
-
-
-@dataclass(frozen=True)
-class Done:
-    """Ended population."""
-
-    population: LockedPopulation
-    written: list[Path]
-    """Run files written by this command, possibly before a failure."""
-    error: Exception | None = None
-    """Exception of a failed population."""
-
-
-class Dispatcher(ABC):
-    """Dispatch of populations to processes. Each process trains one population at a time, since initial weights come from
-    torch's global generator."""
-
-    most: int
-    """Largest number of populations in training at the same time."""
-
-    @property
-    @abstractmethod
-    def busy(self) -> int:
-        """Number of populations in training."""
-
-    @abstractmethod
-    def begin(self, locked: LockedPopulation) -> None:
-        """Start the training of a population."""
-
-    @abstractmethod
-    def ended(self, seconds: float | None) -> Iterator[Done]:
-        """Released populations, after a wait for the next end of at most `seconds`; None for no limit."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """Stop all trainings, and release their populations as after an interrupt."""
-
-    def run(self, left: Iterable[LockedPopulation | None]) -> Iterator[Done]:
-        """Run every population of `left`.
-
-        `left` is lazy and locks each population when taken. None means that other commands train all remaining runs, some of
-        which may become free: the next element is taken after WAIT_SECONDS.
-        """
-        source: Iterator[LockedPopulation | None] | None = iter(left)
-        look_again = 0.0
-        try:
-            while True:
-                while source and self.busy < self.most and time.monotonic() >= look_again:
-                    match next(source, _END):
-                        case LockedPopulation() as locked:
-                            self.begin(locked)
-                        case None:
-                            look_again = time.monotonic() + WAIT_SECONDS
-                        case _:
-                            source = None
-                if not source and not self.busy:
-                    return
-                for done in self.ended(WAIT_SECONDS if source else None):
-                    yield done
-                    source = source or iter(left)  # the scheduler may try its runs again
-        finally:
-            self.stop()
-
-
-_END = object()
-
-
-def released(locked: LockedPopulation, written: list[Path], error: Exception | None = None) -> Done:
-    """Ended population, after its release."""
-    with suppress(OSError):  # the disk may be gone, and the run files are written
-        locked.release(error)
-    return Done(locked, written, error)

@@ -1,4 +1,4 @@
-"""Worker processes for training on this machine: by default on a CPU one per core, with one thread each.
+"""Worker processes: by default on a CPU one per core, with one thread each; and jobs for them, here or on another machine.
 
 Two threads would wait for each other at every operator, and a whole grid of models would exceed the caches. A worker loads only
 the plugins of its populations, so no other plugin can change a number. The command locks populations and gives each to a
@@ -13,30 +13,35 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
+from lgbench.contracts import Demand, Executor, Pool
 from lgbench.errors import WorkerError, WorkerKilled, lacks_memory, located
-from lgbench.execution.device import Execution
+from lgbench.execution.device import Execution, choose_device
 from lgbench.execution.progress import Phase, ProgressDisplay, ReportProgress
 from lgbench.execution.runner import PopulationRunner
 from lgbench.execution.tracking import Tracking
-from lgbench.execution.work_queue import Dispatcher, Done, LockedPopulation, PlannedPopulation, released
+from lgbench.execution.work_queue import RECORD, PlannedPopulation
 from lgbench.experiment.components import experiments_of
+from lgbench.extensions.loading import parted
 from lgbench.extensions.registry import Registry
 
 PATIENCE_SECONDS = 10.0
 """Time for a worker to stop before a kill. Compilation cannot be interrupted quickly."""
 REPORT_SECONDS = 0.2
 """Time between two progress messages."""
+LOOK_SECONDS = 0.05
+"""Time between two looks at populations in training."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 BOOT = """
 import signal
@@ -51,28 +56,76 @@ class Setup:
     """Settings shared by all populations of a command."""
 
     results: Path
+    """Folder of the run files."""
     execution: Execution
-    files: tuple[Path, ...]
-    """Plugin files of the command. A worker loads only the files of its populations."""
-    trackers: Mapping[str, str]
+    plugins: Mapping[Path, bytes] = field(default_factory=dict)
+    """Plugin files of the command, with their contents. A worker loads only the files of its populations."""
+    trackers: Mapping[str, str] = field(default_factory=dict)
     """Plugin of each tracker of the runs, by tracker. Workers load the plugins of trackers, too."""
 
 
 @dataclass(frozen=True)
-class Train:
-    """Message to a worker: a population to train and test. Setup and plugins are the same for all populations of a worker."""
+class Outcome:
+    """Outcome of a job."""
+
+    error: Exception | None = None
+    written: Sequence[Path] = ()
+    """New run files in the results folder, possibly from before an error."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Contents of run files and weights by name, from another machine."""
+    said: Sequence[str] = ()
+    """Sentences for the user, from another machine."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A population to train and test: by a worker process, or as a picklable function on another machine."""
 
     setup: Setup
     population: PlannedPopulation
     folder: Path
-    """Folder of the checkpoint."""
+    """Folder of the checkpoint, perhaps invisible to other machines."""
+
+    def __call__(self) -> Outcome:
+        """Train and test on another machine, in a worker process. Raises no exception."""
+        display = _Said()
+        try:
+            return replace(self._elsewhere(display), said=display.sentences)
+        except Exception as error:  # the disk may be full
+            return Outcome(_sendable(error), said=display.sentences)
+
+    def _elsewhere(self, display: ProgressDisplay) -> Outcome:
+        shared, setup = (self.folder / RECORD).exists(), self.setup
+        with tempfile.TemporaryDirectory(prefix="lgbench-", dir=self.folder if shared else None) as name:
+            scratch, results = Path(name), Path(name, "runs")
+            results.mkdir()
+            plugins = {scratch / path.name: content for path, content in setup.plugins.items()}
+            for path, content in plugins.items():
+                parted(path)[0].write_bytes(content)
+            # Another machine has devices of its own, and a job is one worker.
+            execution = replace(setup.execution, device=choose_device(setup.execution.device.type), workers=1)
+            here = replace(setup, results=results, execution=execution, plugins=plugins)
+            outcome = trained_alone(Job(here, self.population, self.folder if shared else scratch), display)
+            return Outcome(outcome.error, files={path.name: path.read_bytes() for path in results.iterdir()})
 
 
-@dataclass(frozen=True)
-class Say:
-    """Message from a worker: a sentence for the user."""
+class _Said(ProgressDisplay):
+    """Display that keeps the sentences for the command."""
 
-    sentence: str
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def say(self, sentence: str) -> None:
+        self.sentences.append(sentence)
+
+
+def trained_alone(job: Job, display: ProgressDisplay) -> Outcome:
+    """Outcome of a job in a worker process of its own."""
+    with closing(Workers(1, display)) as workers:
+        worker = workers.submit(job)
+        while not worker.done():
+            time.sleep(LOOK_SECONDS)
+        return worker.result()
 
 
 @dataclass(frozen=True)
@@ -84,38 +137,28 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Written:
-    """Message from a worker: path of a new run file."""
-
-    path: Path
-
-
-@dataclass(frozen=True)
 class Finished:
     """Message from a worker: end of the population, perhaps by an error."""
 
     error: Exception | None = None
 
 
-FromWorker = Say | Phase | Progress | Written | Finished
-"""Messages from a worker. A phase ends at the next Phase or at Finished."""
+FromWorker = str | Phase | Progress | Path | Finished
+"""Messages from a worker: a sentence for the user, a phase until the next one, progress, a new run file, the end."""
 
 
 class Worker:
-    """Worker process, from the side of the command."""
+    """Worker process, from the side of the command. Its population is a :class:`lgbench.Submitted`."""
 
-    def __init__(self, setup: Setup, plugins: Sequence[str], display: ProgressDisplay, said: set[str]) -> None:
-        """Start a process.
-
-        `plugins` are names of the distributions and files of the worker's populations. `said` is shared by all workers and has
-        the sentences already shown to the user.
-        """
-        self.setup, self.plugins, self.display, self._said = setup, tuple(plugins), display, said
-        self.locked: LockedPopulation | None = None
-        self.written: list[Path] = []
+    def __init__(self, job: Job, display: ProgressDisplay, cancel: Callable[[], None]) -> None:
+        """Start a process for jobs with the setup and the plugins of `job`. `cancel` ends all workers."""
+        self.plugins, self.display, self.cancel, self.busy = job.population.plugins, display, cancel, False
+        self._written: list[Path] = []
+        self._finished: Finished | None = None
         self._phase = ExitStack()
         self._report: ReportProgress | None = None
-        threads = ONE_THREAD if setup.execution.device.type == "cpu" or setup.execution.workers > 1 else {}
+        execution = job.setup.execution
+        threads = ONE_THREAD if execution.device.type == "cpu" or execution.workers > 1 else {}
         self.pipe, theirs = Pipe()
         # Not multiprocessing's spawn, which imports the user's script again and so would begin the same run.
         command = [sys.executable, "-c", BOOT.format(pipe=theirs.fileno())]
@@ -124,46 +167,53 @@ class Worker:
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, env=environ, pass_fds=[theirs.fileno()])
         theirs.close()
 
-    def train(self, population: PlannedPopulation, folder: Path, locked: LockedPopulation | None = None) -> None:
-        """Send a population to the worker."""
-        self.locked, self.written = locked, []
+    def begin(self, job: Job) -> None:
+        """Send a job to the worker."""
+        self.busy, self._written, self._finished = True, [], None
         with suppress(OSError):  # a dead worker is noticed at the next message
-            self.pipe.send(Train(self.setup, population, folder))
+            self.pipe.send(job)
 
-    def heard(self) -> Finished | None:
-        """Wait for the next message and show it. Returns a Finished message, else None."""
+    def done(self) -> bool:
+        """Show the messages that have come. Whether the job has ended."""
+        while not self._finished and self.pipe.poll():
+            self._show(self._received())
+        return self._finished is not None
+
+    def result(self) -> Outcome:
+        """Outcome of the job, after its end."""
+        assert self._finished
+        self.busy = False
+        return Outcome(self._finished.error, self._written)
+
+    def _received(self) -> FromWorker:
         try:
             message: FromWorker = self.pipe.recv()
         except (EOFError, OSError, UnpicklingError):  # the worker died, perhaps in the middle of a message
-            message = Finished(self._death())
+            return Finished(self._death())
+        return message
+
+    def _show(self, message: FromWorker) -> None:
         match message:
-            case Say(sentence):
-                if sentence not in self._said:  # a tracker may fail in each worker
-                    self._said.add(sentence)
-                    self.display.say(sentence)
+            case str():
+                self.display.say(message)
             case Phase():
                 self._phase.close()
                 self._report = self._phase.enter_context(self.display.phase(message))
             case Progress(done, loss) if self._report:
                 self._report(done, None if loss is None else lambda: loss)
-            case Written(path):
-                self.written.append(path)
+            case Path():
+                self._written.append(message)
             case Finished():
                 self._phase.close()
-                return message
-        return None
+                self._finished = message
 
     @property
     def died(self) -> bool:
         return self.process.poll() is not None
 
-    def stop(self) -> None:
-        """Ask the worker to end, also in the middle of a population."""
-        self.pipe.close()
-
     def close(self, seconds: float = PATIENCE_SECONDS) -> None:
-        """Wait for the end of the worker; kill it after `seconds`."""
-        self.stop()
+        """End the worker, also in the middle of a job; kill it after `seconds`."""
+        self.pipe.close()
         try:
             self.process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:
@@ -181,92 +231,75 @@ class Worker:
         return WorkerError(f"the worker process ended with exit code {code}; it had loaded the plugins {loaded}")
 
 
-class Workers(Dispatcher):
-    """Dispatcher for worker processes of this machine."""
+class Workers:
+    """At most so many worker processes, until they are closed."""
 
-    def __init__(self, setup: Setup, display: ProgressDisplay) -> None:
-        self.most, self.display = setup.execution.workers, display
-        self._setup = setup
-        self._said: set[str] = set()
+    def __init__(self, most: int, display: ProgressDisplay) -> None:
+        self.most, self.display = most, display
         self._workers: list[Worker] = []
 
-    @property
-    def busy(self) -> int:
-        return len(self._busy())
-
-    def _busy(self) -> list[Worker]:
-        return [worker for worker in self._workers if worker.locked]
-
-    def begin(self, locked: LockedPopulation) -> None:
-        """Give a population to a worker with exactly the same plugins, if necessary a new worker."""
-        population = locked.planned
-        idle = [worker for worker in self._workers if not worker.locked]
-        worker = next((each for each in idle if each.plugins == population.plugins and not each.died), None)
+    def submit(self, job: Callable[[], Any]) -> Worker:
+        """Give a job to a worker with exactly the same plugins, if necessary a new worker."""
+        assert isinstance(job, Job)
+        idle = [worker for worker in self._workers if not worker.busy]
+        worker = next((each for each in idle if each.plugins == job.population.plugins and not each.died), None)
         if not worker:
             if len(self._workers) == self.most:
                 idle[0].close()
                 self._workers.remove(idle[0])
-            worker = Worker(self._setup, population.plugins, self.display, self._said)
+            worker = Worker(job, self.display, self.close)
             self._workers.append(worker)
-        worker.train(population, locked.folder, locked)
+        worker.begin(job)
+        return worker
 
-    def ended(self, seconds: float | None) -> Iterator[Done]:
-        busy = self._busy()
-        ready = wait([worker.pipe for worker in busy], seconds)
-        for worker in busy:
-            if worker.pipe in ready and (finished := worker.heard()) and (locked := worker.locked):
-                worker.locked = None
-                yield released(locked, worker.written, finished.error)
-
-    def stop(self) -> None:
+    def close(self) -> None:
         for worker in self._workers:
-            worker.stop()
+            worker.pipe.close()  # asks it to end
         latest = time.monotonic() + PATIENCE_SECONDS
         for worker in self._workers:
             worker.close(latest - time.monotonic())
-            if worker.locked:
-                worker.locked.release(KeyboardInterrupt())
         self._workers.clear()
 
 
-def trained_alone(population: PlannedPopulation, folder: Path, setup: Setup, display: ProgressDisplay) -> list[Path]:
-    """Run files of one population, trained in a separate worker. Raises the error of a failed training."""
-    worker = Worker(setup, population.plugins, display, set())
-    try:
-        worker.train(population, folder)
-        while not (finished := worker.heard()):
-            pass
-    finally:
-        worker.close()
-    if finished.error:
-        raise finished.error
-    return worker.written
+@dataclass(frozen=True)
+class Local(Executor):
+    """Worker processes on this machine."""
+
+    name = "local"
+
+    display: ProgressDisplay
+    workers: int
+
+    @contextmanager
+    def open(self, demand: Demand) -> Iterator[Pool]:
+        with closing(Workers(self.workers, self.display)) as workers:
+            yield Pool(workers.submit, self.workers)
 
 
 def serve(descriptor: int) -> None:
     """Main function of a worker process. Ends with the pipe, which closes when the command ends, even by a kill."""
     signal.signal(signal.SIGTERM, _interrupt)
     pipe: Connection[Any, Any] = Connection(descriptor)
-    orders: queue.Queue[Train | None] = queue.Queue()
+    jobs: queue.Queue[Job | None] = queue.Queue()
     busy = threading.Event()
 
     def read() -> None:
         with suppress(EOFError, OSError):
             while True:
-                orders.put(pipe.recv())
-        orders.put(None)
+                jobs.put(pipe.recv())
+        jobs.put(None)
         if busy.is_set():
             _thread.interrupt_main(signal.SIGTERM)
 
-    threading.Thread(target=read, name="orders", daemon=True).start()
-    trainer: Trainer | None = None
+    threading.Thread(target=read, name="jobs", daemon=True).start()
+    train: Callable[[Job], Iterator[Path]] | None = None
     try:
-        while order := orders.get():
+        while job := jobs.get():
             busy.set()
             try:
-                trainer = trainer or Trainer(order.setup, order.population.plugins, _Telling(pipe))
-                for path in trainer.train(order):
-                    pipe.send(Written(path))
+                train = train or trainer(job, _Telling(pipe))
+                for path in train(job):
+                    pipe.send(path)
             except BrokenPipeError:
                 raise
             except Exception as error:  # a plugin's model may raise anything, including exceptions that cannot be pickled
@@ -278,23 +311,21 @@ def serve(descriptor: int) -> None:
         os._exit(1)  # the command is gone, so no message can be sent
 
 
-class Trainer:
-    """Training of populations in this process, with only the plugins of these populations loaded."""
+def trainer(job: Job, display: ProgressDisplay) -> Callable[[Job], Iterator[Path]]:
+    """Function that trains and tests jobs in this process, with only the plugins of `job` loaded. Yields new run files."""
+    setup = job.setup
+    try:
+        registry = Registry.load(files=[*setup.plugins], only=[*job.population.plugins, *setup.trackers.values()])
+        tracking = Tracking([registry.trackers[name] for name in setup.trackers], display.say)
+    except Exception as error:  # a plugin has changed since the command began
+        raise WorkerError(f"a worker process cannot start: {located(error)}") from error
+    runner = PopulationRunner(setup.execution, setup.results, display, registry.loaded(), tracking)
 
-    def __init__(self, setup: Setup, plugins: Sequence[str], display: ProgressDisplay) -> None:
-        try:
-            registry = Registry.load(files=setup.files, only=[*plugins, *setup.trackers.values()])
-            tracking = Tracking([registry.trackers[name] for name in setup.trackers], display.say)
-        except Exception as error:  # a plugin has changed since the command began
-            raise WorkerError(f"a worker process cannot start: {located(error)}") from error
-        self._registry = registry
-        self._runner = PopulationRunner(setup.execution, setup.results, display, registry.loaded(), tracking)
+    def train(job: Job) -> Iterator[Path]:
+        experiments = list(experiments_of(job.population.runs, job.population.measurements, registry))
+        yield from runner.run(job.population, experiments, job.folder)
 
-    def train(self, order: Train) -> Iterator[Path]:
-        """Train and test a population. Yields each run file when written."""
-        population = order.population
-        experiments = list(experiments_of(population.runs, population.measurements, self._registry))
-        yield from self._runner.run(population, experiments, order.folder)
+    return train
 
 
 def _sendable(error: Exception) -> Exception:
@@ -309,7 +340,7 @@ class _Telling(ProgressDisplay):
     pipe: Connection[Any, Any]
 
     def say(self, sentence: str) -> None:
-        self.pipe.send(Say(sentence))
+        self.pipe.send(sentence)
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[ReportProgress]:

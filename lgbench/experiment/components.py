@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from lgbench.contracts import BASELINE, NO_NORM, PART_KINDS, Architecture, Averager, Measurement, Optimizer, Task
+from lgbench.contracts import BASELINE, NO_NORM, PART_KINDS, Measurement, Task
 from lgbench.errors import LgbenchError, Unsupported, UsageError, message_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.probes import takes_part
@@ -42,40 +42,31 @@ def find_tasks(names: Iterable[str], registry: Registry) -> list[Found[Task]]:
     return list(found.values())
 
 
-@dataclass(frozen=True)
-class Entry:
-    """An architecture and its parts."""
-
-    architecture: Found[Architecture]
-    parts: Mapping[str, Found[Any]]
-    """Parts by kind, for each kind of part of the architecture."""
-
-    @property
-    def label(self) -> str:
-        """Name on boards: the architecture, its norm, and each part other than the architecture's default.
-
-        The default norm `no-norm`, as of a recurrent network, is not named.
-        """
-        own = self.architecture.thing.defaults
-        named = [
-            part.label
-            for kind, part in self.parts.items()
-            if part.label != own[kind] or (kind == "norm" and part.label != NO_NORM)
-        ]
-        return "+".join([self.architecture.label, *named])
+Components = Mapping[str, Found[Any]]
+"""Objects of an experiment by kind: task, architecture, each kind of part, optimizer; and averagers, as in averager:ema."""
 
 
-def find_entries(names: Iterable[str], registry: Registry) -> list[Entry]:
-    """Entries by name: an architecture and parts in any order, joined by plus signs.
+def find_entries(names: Iterable[str], registry: Registry) -> dict[str, Components]:
+    """Architectures and parts by their names on boards. A given name is an architecture and parts in any order, joined by +.
 
     The default architecture is the baseline, and each default part is the architecture's own. Raises UsageError for unknown
     names, two parts of one kind, and parts of a kind unknown to the architecture.
     """
-    found = (_entry(name, registry) for name in names)
-    return list({entry.label: entry for entry in found}.values())
+    return {_label(entry): entry for entry in (_entry(name, registry) for name in names)}
 
 
-def _entry(name: str, registry: Registry) -> Entry:
+def _label(entry: Components) -> str:
+    """Name on boards: the architecture, its norm, and each part other than the architecture's default.
+
+    The default norm `no-norm`, as of a recurrent network, is not named.
+    """
+    architecture, parts = entry["architecture"], {kind: entry[kind].label for kind in PART_KINDS if kind in entry}
+    own = architecture.thing.defaults
+    named = [part for kind, part in parts.items() if part != own[kind] or (kind == "norm" and part != NO_NORM)]
+    return "+".join([architecture.label, *named])
+
+
+def _entry(name: str, registry: Registry) -> Components:
     first, *others = name.split("+")
     if registry.architectures.get(first) is None:
         _kind_of(first, registry, "architecture")  # raises for an unknown name
@@ -92,7 +83,7 @@ def _entry(name: str, registry: Registry) -> Entry:
             raise UsageError(f"{name!r} is impossible: {first} takes no {kind}; parts that it takes: {takes}")
         named[kind] = parts[kind] = part
     catalogs = registry.catalogs()
-    return Entry(architecture, {kind: catalogs[kind].found(parts[kind]) for kind in PART_KINDS if kind in parts})
+    return {"architecture": architecture, **{kind: catalogs[kind].found(parts[kind]) for kind in PART_KINDS if kind in parts}}
 
 
 def _kind_of(part: str, registry: Registry, *others: str) -> str:
@@ -109,60 +100,46 @@ def _kind_of(part: str, registry: Registry, *others: str) -> str:
     return kinds[0]
 
 
-@dataclass(frozen=True)
-class Components:
-    """Task, model, optimizer and averagers of an experiment, each with the plugin that provides it."""
+def components_of(record: ExperimentRecord, registry: Registry) -> Components:
+    """Components with the names in a record. Raises UsageError for a name without a loaded plugin."""
+    names = {kind: getattr(record, kind) for kind in ("task", "architecture", *PART_KINDS, "optimizer")}
+    catalogs = registry.catalogs()
+    found = {kind: catalogs[kind].found(name) for kind, name in names.items() if name is not None}
+    return found | {f"averager:{name}": registry.averagers.found(name) for name in record.averagers}
 
-    task: Found[Task]
-    entry: Entry
-    optimizer: Found[Optimizer]
-    averagers: tuple[Found[Averager], ...]
 
-    @classmethod
-    def of(cls, record: ExperimentRecord, registry: Registry) -> Components:
-        """Components with the names in a record. Raises UsageError for a name without a loaded plugin."""
-        names = {kind: getattr(record, kind) for kind in PART_KINDS}
-        catalogs = registry.catalogs()
-        parts = {kind: catalogs[kind].found(name) for kind, name in names.items() if name is not None}
-        return cls(
-            registry.tasks.found(record.task),
-            Entry(registry.architectures.found(record.architecture), parts),
-            registry.optimizers.found(record.optimizer),
-            tuple(map(registry.averagers.found, record.averagers)),
-        )
+def family_of(task: Found[Task]) -> str:
+    """Label of a task's family."""
+    return task.label.replace(task.thing.name, task.thing.family, 1)
 
-    @property
-    def family(self) -> str:
-        """Label of the task's family."""
-        return self.task.label.replace(self.task.thing.name, self.task.thing.family, 1)
 
-    def plugins(self, loaded: Iterable[Distribution]) -> tuple[PluginUse, ...]:
-        """Distributions whose code decides the numbers, for the record."""
-        averagers = ((f"averager:{averager.label}", averager) for averager in self.averagers)
-        own: list[tuple[str, Found[Any]]] = [("task", self.task), ("architecture", self.entry.architecture)]
-        return plugins_used([*own, *self.entry.parts.items(), ("optimizer", self.optimizer), *averagers], loaded)
+def experiment_of(
+    record: ExperimentRecord,
+    components: Components,
+    measurements: Iterable[Found[Measurement]],
+    probes: frozenset[str],
+    positions: dict[int, int],
+) -> Experiment:
+    """Experiment of a record, with these measurements, probes only if named in `probes` and defined for the task.
 
-    def experiment(
-        self, record: ExperimentRecord, measurements: Iterable[Found[Measurement]], positions: dict[int, int]
-    ) -> Experiment:
-        """Experiment of a record. Raises Unsupported if a part or the optimizer rejects its options."""
-        parts: Iterable[Found[Any]] = self.entry.parts.values()
-        found: list[Found[Any]] = [self.task, self.entry.architecture, *parts, self.optimizer, *self.averagers]
-        measured = list(measurements)
-        libraries = {f"{name} of {e.origin.name}": version for e in found for name, version in e.origin.libraries.items()}
-        return Experiment(
-            record=record,
-            task=self.task.thing,
-            architecture=self.entry.architecture.thing,
-            parts={kind: _configured(kind, part, record) for kind, part in self.entry.parts.items()},
-            optimizer=_configured("optimizer", self.optimizer, record),
-            averagers={averager.label: averager.thing for averager in self.averagers},
-            measurements=tuple(measurement.thing for measurement in measured),
-            plugins=versions_of(*found),
-            measured_by=versions_of(*measured),
-            libraries=libraries,
-            positions=positions,
-        )
+    Raises Unsupported if a part or the optimizer rejects its options.
+    """
+    task = components["task"].thing
+    measured = [each for each in measurements if takes_part(each.thing, task, probes)]
+    origins = {each.origin for each in components.values()}
+    return Experiment(
+        record=record,
+        task=task,
+        architecture=components["architecture"].thing,
+        parts={kind: _configured(kind, part, record) for kind, part in components.items() if kind in PART_KINDS},
+        optimizer=_configured("optimizer", components["optimizer"], record),
+        averagers={each.label: each.thing for kind, each in components.items() if kind.startswith("averager:")},
+        measurements=tuple(measurement.thing for measurement in measured),
+        plugins=versions_of(*components.values()),
+        measured_by=versions_of(*measured),
+        libraries={f"{name} of {each.name}": version for each in origins for name, version in each.libraries.items()},
+        positions=positions,
+    )
 
 
 def experiments_of(
@@ -177,21 +154,20 @@ def experiments_of(
     for record in records:
         kind = record.with_seed(0)  # objects are made once for all seeds
         if kind not in known:
-            found = Components.of(record, registry)
+            found = components_of(record, registry)
             here = replace(
                 record,
-                family=found.family,
-                task_version=found.task.thing.version,
+                family=family_of(found["task"]),
+                task_version=found["task"].thing.version,
                 protocol=replace(record.protocol, version=protocol_named(record.protocol.name).version),
-                plugins=found.plugins(registry.loaded()),
+                plugins=plugins_used(found, registry.loaded()),
             )
             if here.run_id != record.run_id:
                 raise UsageError(
                     f"{record.title} would be another run here than where it was planned: install the same lgbench and plugins"
                 )
-            named, task = map(registry.measurements.found, measurements), found.task.thing
-            measured = [each for each in named if takes_part(each.thing, task, frozenset(measurements))]
-            known[kind] = found.experiment(record, measured, positions[record.task])
+            measured = map(registry.measurements.found, measurements)
+            known[kind] = experiment_of(record, found, measured, frozenset(measurements), positions[record.task])
         yield known[kind].with_seed(record.seed)
 
 
@@ -200,13 +176,13 @@ def versions_of(*found: Found[Any]) -> dict[str, str]:
     return {each.origin.name: each.origin.version for each in found}
 
 
-def plugins_used(components: Iterable[tuple[str, Found[Any]]], loaded: Iterable[Distribution]) -> tuple[PluginUse, ...]:
-    """Distributions behind `components`, pairs of a kind and an object, and lgbench itself if its checkout has changes.
+def plugins_used(components: Components, loaded: Iterable[Distribution]) -> tuple[PluginUse, ...]:
+    """Distributions whose code decides the numbers, for the record; with lgbench itself if its checkout has changes.
 
     Without changes, the versions of tasks and protocols identify the numbers of lgbench.
     """
     kinds: dict[Distribution, set[str]] = {each: {"lgbench"} for each in loaded if each.name == BUILT_IN}
-    for kind, each in components:
+    for kind, each in components.items():
         kinds.setdefault(each.origin, set()).add(kind)
     used = [PluginUse(each.name, each.version, each.source, tuple(sorted(own))) for each, own in kinds.items() if each.source]
     return tuple(sorted(used, key=lambda plugin: plugin.name))

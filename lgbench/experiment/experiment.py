@@ -76,8 +76,8 @@ class Experiment(Tested):
     task."""
     libraries: Mapping[str, str] = field(default_factory=dict)
     """Versions of the dependencies of `plugins`, under names such as "transformers of lgbench-huggingface"."""
-    tuning_runs: tuple[Experiment, ...] = ()
-    """Tuning runs of the grid, by rate and then seed. An open grid may need :meth:`tuning_run` at further rates."""
+    first_tuning_run: Experiment | None = None
+    """Tuning run at the first rate of the grid, from which the others follow; None for a fixed learning rate."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Experiment) and self.record == other.record
@@ -132,13 +132,20 @@ class Experiment(Tested):
         vars(other)["population_key"] = self.population_key
         return other
 
+    @property
+    def tuning_runs(self) -> list[Experiment]:
+        """Tuning runs of the grid, by rate and then seed. An open grid may need further rates."""
+        asked = self.record.tuning if self.first_tuning_run else None
+        return [self.tuning_run(lr, seed) for lr in asked.grid for seed in asked.seeds] if asked else []
+
     def tuning_run(self, lr: float, seed: int) -> Experiment:
         """Tuning run at a learning rate, of the grid or beyond."""
-        record = self.tuning_runs[0].record
+        assert self.first_tuning_run
+        record = self.first_tuning_run.record
         changes = dict(record.protocol.changes) | {"train.lr": str(lr)}
         use = replace(record.protocol, changes=tuple((key, changes[key]) for key, _ in record.protocol.changes))
         other = replace(record, train=replace(record.train, lr=lr), protocol=use, seed=seed)
-        return replace(self.tuning_runs[0], record=other)
+        return replace(self.first_tuning_run, record=other)
 
     def parts_to_build(self) -> Parts:
         """Parts for the architecture's `build`. The first call draws contexts to count positions."""

@@ -1,4 +1,4 @@
-"""Planning: a request of names becomes experiments with every setting resolved, and so does a record from another process."""
+"""Planning: the names of a command become experiments with every setting resolved, and so does the record of a run."""
 
 from __future__ import annotations
 
@@ -6,26 +6,32 @@ import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
 
 from torch import nn
 
 from lgbench.contracts import (
     DEFAULT_OPTIMIZER,
     NO_NORM,
+    PART_KINDS,
     Averager,
-    Measurement,
     NormScheme,
     Optimizer,
-    Task,
 )
 from lgbench.errors import Unsupported, UsageError, unknown
 from lgbench.experiment import tuning
-from lgbench.experiment.components import Components, Entry, find_entries, find_tasks, reason
+from lgbench.experiment.components import (
+    Components,
+    experiment_of,
+    family_of,
+    find_entries,
+    find_tasks,
+    plugins_used,
+    reason,
+)
 from lgbench.experiment.contexts import board_lengths, no_answer_counts
 from lgbench.experiment.experiment import Experiment, has_dropout
-from lgbench.experiment.probes import chosen_probes, takes_part, undefined
-from lgbench.experiment.protocols import DEFAULT_PROTOCOL, Protocol, protocol_named
+from lgbench.experiment.probes import chosen_probes, undefined
+from lgbench.experiment.protocols import Protocol, protocol_named
 from lgbench.experiment.record import PRECISIONS, ExperimentRecord, ProtocolUse
 from lgbench.experiment.settings import (
     OPTION_SECTIONS,
@@ -40,170 +46,157 @@ from lgbench.experiment.settings import (
     setting_label,
 )
 from lgbench.extensions.catalog import Found
-from lgbench.extensions.loading import BUILT_IN, Distribution
+from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
-
-
-@dataclass(frozen=True)
-class Request:
-    """A user's request, as in the options of `lgbench run`. :func:`plan` resolves the names."""
-
-    tasks: Sequence[str]
-    archs: Sequence[str]
-    averagers: Sequence[str] | None = None
-    """None for every averager that comes with lgbench."""
-    seeds: Sequence[int] = (0, 1, 2)
-    protocol: str = DEFAULT_PROTOCOL
-    changes: Mapping[str, str] | None = None
-    """Values by setting, as text. Commas between values make a grid."""
-    optimizer: str = DEFAULT_OPTIMIZER
-    precision: str = PRECISIONS[0]
-    """Floating-point precision of the models. Any except the default is a change of the protocol."""
-    probes: Sequence[str] = ()
-    """Names, or "all"; none by default. Probes change no other number."""
+from lgbench.options import RunOptions, listed
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Experiments of a request, and a sentence for each impossible pair of entry and task and each undefined probe."""
+    """Experiments of a command, and a sentence for each impossible pair of entry and task and each undefined probe."""
 
     experiments: tuple[Experiment, ...]
-    refusals: tuple[str, ...]
-    every: tuple[Experiment, ...] = ()
-    """All experiments of the command, if `experiments` is a single stage of it; else empty."""
+    refusals: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """Objects and settings common to all experiments of a request."""
+def plan(options: RunOptions, registry: Registry) -> Plan:
+    """Experiments of a command, with every name and setting resolved before any training.
 
-    protocol: Protocol
-    optimizer: Found[Optimizer]
-    averagers: tuple[Found[Averager], ...]
-    measurements: tuple[Found[Measurement], ...]
-    probes: frozenset[str]
-    """Names of the requested probes."""
-    seeds: tuple[int, ...]
-    precision: str
-    loaded: tuple[Distribution, ...]
-    """Distributions of all loaded plugins, sorted by name."""
-    positions: dict[str, dict[int, int]] = field(default_factory=dict)
-    """`Experiment.positions` by task."""
-    unanswered: dict[Hashable, str | None] = field(default_factory=dict)
-    """Results of :func:`no_answer_counts` by task and lengths."""
-
-
-def plan(request: Request, registry: Registry) -> Plan:
-    """Experiments of a request, with every name and setting resolved before any training.
-
-    Raises UsageError for unknown names, values out of range, or a request without a possible pair of task and entry.
+    Raises UsageError for unknown names, values out of range, or options without a possible pair of task and entry.
     """
-    for kind, named in (("task", request.tasks), ("arch", request.archs), ("seed", request.seeds)):
+    archs, seeds = listed(options.arch), tuple(dict.fromkeys(options.seeds))
+    for kind, named in (("task", listed(options.task)), ("arch", archs), ("seed", seeds)):
         if not named:
             raise UsageError(f"nothing to run: no {kind} was named")
-    if request.precision not in PRECISIONS:
-        raise unknown("precision", request.precision, PRECISIONS)
-    tasks, measured = find_tasks(request.tasks, registry), list(registry.measurements)
-    chosen = _Chosen(
-        protocol_named(request.protocol),
-        registry.optimizers.found(request.optimizer),
-        _averagers(request.averagers, registry),
-        tuple(map(registry.measurements.found, registry.measurements.names())),
-        chosen_probes(request.probes, measured),
-        tuple(dict.fromkeys(request.seeds)),
-        request.precision,
-        registry.loaded(),
+    if options.precision not in PRECISIONS:
+        raise unknown("precision", options.precision, PRECISIONS)
+    tasks, measured = find_tasks(listed(options.task), registry), list(registry.measurements)
+    planner = _Planner(
+        registry,
+        protocol_named(options.protocol),
+        registry.optimizers.found(options.optimizer),
+        _averagers(None if options.average is None else listed(options.average), registry),
+        chosen_probes(listed(options.probe), measured),
+        seeds[0],
+        options.precision,
     )
-    if reserved := sorted({*tuning.SEEDS} & {*chosen.seeds} if chosen.protocol.lr_factors else ()):
+    if reserved := sorted({*tuning.SEEDS} & {*seeds} if planner.protocol.lr_factors else ()):
         raise UsageError(
             f"--seeds names {', '.join(map(str, reserved))}, and the seeds {' and '.join(map(str, tuning.SEEDS))} choose the "
-            f"learning rates of the protocol {chosen.protocol.name}: use others, such as --seeds 0:3"
+            f"learning rates of the protocol {planner.protocol.name}: use others, such as --seeds 0:3"
         )
     experiments: dict[Experiment, None] = {}
-    refusals = dict.fromkeys(undefined(chosen.probes, measured, [task.thing for task in tasks]))
-    pairs = product(tasks, find_entries(request.archs, registry))
-    for (task, entry), changes in product(pairs, grid(request.changes or {})):
+    refusals = dict.fromkeys(undefined(planner.probes, measured, [task.thing for task in tasks]))
+    changed = {key: ",".join(map(str, listed(value))) for key, value in options.set.items()}
+    other = "" if planner.optimizer.label == DEFAULT_OPTIMIZER else f"+{planner.optimizer.label}"
+    entries = {f"{name}{other}": entry for name, entry in find_entries(archs, registry).items()}
+    for (task, name), changes in product(product(tasks, entries), grid(changed)):
         try:
-            first = _with_tuning_runs(_experiment(task, entry, changes, chosen), task, entry, changes, chosen)
-            _require_answers(first, chosen)
-            _require_model(first)
+            first = planner.first(name, {"task": task, **entries[name]}, changes)
         except Unsupported as why:
-            refusals[f"{_entry_label(entry, chosen.optimizer)} cannot be run on {task.label}: {why}"] = None
+            refusals[f"{name} cannot be run on {task.label}: {why}"] = None
         else:
-            experiments |= dict.fromkeys(map(first.with_seed, chosen.seeds))
+            experiments |= dict.fromkeys(map(first.with_seed, seeds))
     if not experiments:
         raise UsageError("\n".join(refusals))
     return Plan(tuple(experiments), tuple(refusals))
 
 
-def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], chosen: _Chosen) -> Experiment:
-    """Experiment with the first seed. Raises Unsupported if a part or the optimizer rejects its options."""
-    plain = chosen.protocol.settings(task.thing)
-    train, evaluate = override("train", plain[0], changes), override("evaluate", plain[1], changes)
-    check_settings(task.thing, train, evaluate)
-    options = _options(task.thing, entry, chosen.optimizer, changes)
-    before, after = flat(*plain, _options(task.thing, entry, chosen.optimizer, {})), flat(train, evaluate, options)
-    precision = [("precision", chosen.precision)] if chosen.precision != PRECISIONS[0] else []
-    to_choose = None if "train.lr" in changes else chosen.protocol.tuning(train)
-    if chosen.protocol.lr_factors and not to_choose:
-        before["train.lr"] = None  # the protocol has no rate of its own, so a rate that the user sets is always a change
-    components = Components(task, entry, chosen.optimizer, chosen.averagers)
-    named = {kind: part.label for kind, part in entry.parts.items()}
-    record = ExperimentRecord(
-        task=task.label,
-        family=components.family,
-        task_version=task.thing.version,
-        entry=_entry_label(entry, chosen.optimizer),
-        architecture=entry.architecture.label,
-        norm=named.get("norm"),
-        attention=named.get("attention"),
-        position=named.get("position"),
-        optimizer=chosen.optimizer.label,
-        options=tuple(sorted(options.items())),
-        averagers=tuple(averager.label for averager in chosen.averagers),
-        protocol=ProtocolUse(
-            chosen.protocol.name,
-            chosen.protocol.version,
-            (*precision, *sorted((key, setting_label(value)) for key, value in after.items() if value != before[key])),
-        ),
-        train=train,
-        evaluate=evaluate,
-        plugins=components.plugins(chosen.loaded),
-        seed=chosen.seeds[0],
-        tuning=to_choose,
-    )
-    measurements = (m for m in chosen.measurements if takes_part(m.thing, task.thing, chosen.probes))
-    return components.experiment(record, measurements, chosen.positions.setdefault(task.label, {}))
+@dataclass(frozen=True)
+class _Planner:
+    """Planner of experiments, with the objects and settings common to all of a command."""
+
+    registry: Registry
+    protocol: Protocol
+    optimizer: Found[Optimizer]
+    averagers: tuple[Found[Averager], ...]
+    probes: frozenset[str]
+    """Names of the requested probes."""
+    seed: int
+    precision: str
+    positions: dict[str, dict[int, int]] = field(default_factory=dict)
+    """`Experiment.positions` by task."""
+    unanswered: dict[Hashable, str | None] = field(default_factory=dict)
+    """Results of :func:`no_answer_counts` by task and lengths."""
+
+    def first(self, entry: str, components: Components, changes: Mapping[str, str]) -> Experiment:
+        """Experiment with the first seed and its tuning run. Raises Unsupported for an impossible pair."""
+        found = self._experiment(entry, components, changes)
+        if found.record.tuning:
+            found = replace(found, first_tuning_run=self._tuning_run(found, components, changes))
+        self._require_answers(found)
+        _require_model(found)
+        return found
+
+    def _experiment(self, entry: str, components: Components, changes: Mapping[str, str]) -> Experiment:
+        """Experiment of a task and an entry. Raises Unsupported if a part or the optimizer rejects its options."""
+        task = components["task"]
+        averagers = {f"averager:{averager.label}": averager for averager in self.averagers}
+        components = {**components, "optimizer": self.optimizer, **averagers}
+        plain = self.protocol.settings(task.thing)
+        train, evaluate = override("train", plain[0], changes), override("evaluate", plain[1], changes)
+        check_settings(task.thing, train, evaluate)
+        options = _options(components, changes)
+        before, after = flat(*plain, _options(components, {})), flat(train, evaluate, options)
+        precision = [("precision", self.precision)] if self.precision != PRECISIONS[0] else []
+        to_choose = None if "train.lr" in changes else self.protocol.tuning(train)
+        if self.protocol.lr_factors and not to_choose:
+            before["train.lr"] = None  # the protocol has no rate of its own, so a rate that the user sets is always a change
+        labels = {kind: each.label for kind, each in components.items()}
+        record = ExperimentRecord(
+            task=task.label,
+            family=family_of(task),
+            task_version=task.thing.version,
+            entry=entry,
+            architecture=labels["architecture"],
+            norm=labels.get("norm"),
+            attention=labels.get("attention"),
+            position=labels.get("position"),
+            optimizer=labels["optimizer"],
+            options=tuple(sorted(options.items())),
+            averagers=tuple(averager.label for averager in self.averagers),
+            protocol=ProtocolUse(
+                self.protocol.name,
+                self.protocol.version,
+                (*precision, *sorted((key, setting_label(value)) for key, value in after.items() if value != before[key])),
+            ),
+            train=train,
+            evaluate=evaluate,
+            plugins=plugins_used(components, self.registry.loaded()),
+            seed=self.seed,
+            tuning=to_choose,
+        )
+        measurements = map(self.registry.measurements.found, self.registry.measurements.names())
+        return experiment_of(record, components, measurements, self.probes, self.positions.setdefault(task.label, {}))
+
+    def _tuning_run(self, experiment: Experiment, components: Components, changes: Mapping[str, str]) -> Experiment:
+        """First tuning run: an ordinary run at one learning rate, with fewer steps and a minimal test."""
+        asked = experiment.record.tuning
+        assert asked
+        longest = max(experiment.train.max_length, min(experiment.task.lengths or (1,)))
+        settings = {"train.steps": asked.steps, "evaluate.max_length": longest, "train.lr": asked.grid[0]}
+        alone = replace(self, averagers=(), probes=frozenset(), seed=asked.seeds[0])
+        common = {**changes, **tuning.TEST, **{key: str(value) for key, value in settings.items()}}
+        return alone._experiment(experiment.entry, components, common)
+
+    def _require_answers(self, experiment: Experiment) -> None:
+        """Raise Unsupported for a task without a counted answer at any length on boards. Draws from each task once."""
+        task, train, evaluate = experiment.task, experiment.train, experiment.evaluate
+        key = (experiment.record.task, *board_lengths(task, train, evaluate))
+        if key not in self.unanswered:
+            try:
+                self.unanswered[key] = no_answer_counts(task, train, evaluate)
+            except Exception as error:  # the code of a task may raise anything
+                self.unanswered[key] = reason(error, "drawing contexts")
+        if why := self.unanswered[key]:
+            raise Unsupported(why)
 
 
-def _with_tuning_runs(
-    experiment: Experiment, task: Found[Task], entry: Entry, changes: Mapping[str, str], chosen: _Chosen
-) -> Experiment:
-    """Experiment with tuning runs, if the protocol tunes the learning rate; else unchanged.
-
-    Tuning runs are ordinary runs with changed settings: one learning rate each, fewer steps, and a minimal test.
-    """
-    asked = experiment.record.tuning
-    if asked is None:
-        return experiment
-    longest = max(experiment.train.max_length, min(task.thing.lengths or (1,)))
-    common = {**changes, **tuning.TEST, "train.steps": str(asked.steps), "evaluate.max_length": str(longest)}
-    alone = replace(chosen, averagers=(), probes=frozenset())
-    tried = [_experiment(task, entry, {**common, "train.lr": str(lr)}, alone) for lr in asked.grid]
-    return replace(experiment, tuning_runs=tuple(each.with_seed(seed) for each in tried for seed in asked.seeds))
-
-
-def _entry_label(entry: Entry, optimizer: Found[Optimizer]) -> str:
-    """Name on boards: the model, and any optimizer except the default."""
-    return entry.label + ("" if optimizer.label == DEFAULT_OPTIMIZER else f"+{optimizer.label}")
-
-
-def _options(task: Task, entry: Entry, optimizer: Found[Optimizer], changes: Mapping[str, str]) -> Options:
+def _options(components: Components, changes: Mapping[str, str]) -> Options:
     """Options of all components of an experiment, by full name. Raises UsageError for an unknown option."""
-    architecture = entry.architecture.thing
-    owners: dict[str, tuple[Callable[..., Any], Any]] = {"model": (architecture.build, architecture)}
-    owners |= {kind: (part.thing.configured, part.thing) for kind, part in entry.parts.items()}
-    owners["optimizer"] = (optimizer.thing.configured, optimizer.thing)
+    task, architecture = components["task"].thing, components["architecture"].thing
+    configured = {kind: components[kind].thing for kind in (*PART_KINDS, "optimizer") if kind in components}
+    owners = {"model": (architecture.build, architecture)} | {kind: (own.configured, own) for kind, own in configured.items()}
     for key in changes:
         section = key.partition(".")[0]
         if section in OPTION_SECTIONS and section not in owners:
@@ -222,19 +215,6 @@ def _averagers(named: Sequence[str] | None, registry: Registry) -> tuple[Found[A
     every = map(registry.averagers.found, registry.averagers.names() if named is None else named)
     chosen = {each.label: each for each in every if named is not None or each.origin.name == BUILT_IN}
     return tuple(chosen[label] for label in sorted(chosen))
-
-
-def _require_answers(experiment: Experiment, chosen: _Chosen) -> None:
-    """Raise Unsupported for a task without a counted answer at any length on boards. Draws from each task once."""
-    task, train, evaluate = experiment.task, experiment.train, experiment.evaluate
-    key = (experiment.record.task, *board_lengths(task, train, evaluate))
-    if key not in chosen.unanswered:
-        try:
-            chosen.unanswered[key] = no_answer_counts(task, train, evaluate)
-        except Exception as error:  # the code of a task may raise anything
-            chosen.unanswered[key] = reason(error, "drawing contexts")
-    if why := chosen.unanswered[key]:
-        raise Unsupported(why)
 
 
 def _require_model(experiment: Experiment) -> None:
@@ -305,10 +285,18 @@ class Replanner:
         if same not in self._planned:
             name, precision = record.protocol.name, record.precision
             changes = {key: objects.get(key, value) for key, value in record.protocol.changes if key != "precision"}
-            request = Request(
-                [record.task], [arch_of(record)], record.averagers, [0], name, changes, record.optimizer, precision, probes
+            options = RunOptions(
+                record.task,
+                arch_of(record),
+                average=record.averagers,
+                seeds=(0,),
+                protocol=name,
+                set=changes,
+                optimizer=record.optimizer,
+                precision=precision,
+                probe=probes,
             )
-            found = {each.record.task: each for each in plan(request, self.registry).experiments}
+            found = {each.record.task: each for each in plan(options, self.registry).experiments}
             if record.task not in found:
                 raise UsageError(f"{record.task} is a family, and no task of it has that name")
             self._planned[same] = found[record.task]

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -96,13 +96,19 @@ def _require_in_range(owner: str, key: str, value: Any, stated: tuple[float, flo
     """Raise UsageError, with the valid range, for a number outside the plugin's range or MAX_OPTION."""
     if isinstance(value, bool | str):
         return
-    said = f"{key}={value} is out of range for {owner}: it must be "
     if stated:
-        low, high = stated
-        if not low <= value <= high:
-            raise UsageError(said + (f"at least {low}" if high == inf else f"from {low} to {high}"))
+        _require_between(key, value, owner, *stated)
     elif isinstance(value, int) and abs(value) > MAX_OPTION:
-        raise UsageError(said + (f"at most {MAX_OPTION}" if value > 0 else f"at least {-MAX_OPTION}"))
+        raise _out_of_range(key, value, owner, f"at most {MAX_OPTION}" if value > 0 else f"at least {-MAX_OPTION}")
+
+
+def _require_between(key: str, value: float, owner: str, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise _out_of_range(key, value, owner, f"at least {low}" if high == inf else f"from {low} to {high}")
+
+
+def _out_of_range(key: str, value: float, owner: str, allowed: str) -> UsageError:
+    return UsageError(f"{key}={value} is out of range for {owner}: it must be {allowed}")
 
 
 def parse_value(key: str, text: str, like: Any) -> Any:
@@ -133,15 +139,13 @@ def parse_value(key: str, text: str, like: Any) -> Any:
 
 def override(section: str, settings: Settings, changes: Mapping[str, str]) -> Settings:
     """Copy of `settings` with the changes of `section`, "train" or "evaluate"."""
-    prefix = f"{section}."
-    known = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    known = {f"{section}.{name}": name for name in asdict(settings)}
     chosen: dict[str, Any] = {}
     for key, text in changes.items():
-        if key.startswith(prefix):
-            name = key.removeprefix(prefix)
-            if name not in known:
-                raise unknown("setting", key, (prefix + n for n in known))
-            chosen[name] = parse_value(key, text, known[name])
+        if key.startswith(f"{section}."):
+            if key not in known:
+                raise unknown("setting", key, known)
+            chosen[known[key]] = parse_value(key, text, getattr(settings, known[key]))
     return replace(settings, **chosen)
 
 
@@ -183,8 +187,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 
 def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
     """Raise UsageError with the first setting out of range."""
-    values = {f"train.{f.name}": getattr(train, f.name) for f in fields(train)}
-    values |= {f"evaluate.{f.name}": getattr(evaluate, f.name) for f in fields(evaluate)}
+    values = flat(train, evaluate, {})
     most = MAX_LENGTH if task.signature.answers is Answers.LAST else MAX_PREFIX
     longest = most if task.max_length is None else min(most, task.max_length)
     shortest = 0 if task.signature.answers is Answers.EVERY_PREFIX else 1
@@ -199,13 +202,10 @@ def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
     if train.targets not in TARGETS:
         raise UsageError(f"train.targets={train.targets!r} is not one of {' and '.join(TARGETS)}")
     for key, (low, high) in ranges.items():
-        value = values[key]
-        if not low <= value <= high:
-            bound = f"at least {low}" if high == inf else f"from {low} to {high}"
-            raise UsageError(f"{key}={value} is out of range for {task.name}: it must be {bound}")
-    if 0 < evaluate.point_strings < MIN_STRINGS:
-        wrong = f"evaluate.point_strings={evaluate.point_strings} is out of range for {task.name}"
-        raise UsageError(f"{wrong}: it must be 0, for none, or from {MIN_STRINGS} to {MAX_AT_ONCE}")
+        _require_between(key, values[key], task.name, low, high)
+    if 0 < (few := evaluate.point_strings) < MIN_STRINGS:
+        allowed = f"0, for none, or from {MIN_STRINGS} to {MAX_AT_ONCE}"
+        raise _out_of_range("evaluate.point_strings", few, task.name, allowed)
 
 
 MAX_LETTERS = 1000

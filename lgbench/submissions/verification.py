@@ -11,7 +11,6 @@ import random
 import tempfile
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,7 +18,7 @@ import pyarrow as pa
 import torch
 
 from lgbench.errors import lacks_memory
-from lgbench.execution.device import Execution, environment, full_float32, keep_freed_memory, threads
+from lgbench.execution.device import Execution, as_in_runs, environment
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.runner import PopulationRunner
 from lgbench.execution.tuning import tuning_run
@@ -150,7 +149,6 @@ def evaluate_again(
 
     Measurements during training and the training curve are not compared.
     """
-    keep_freed_memory()
     for run in runs:
         try:
             yield _tested_again(run, device, display, tolerance)
@@ -160,7 +158,7 @@ def evaluate_again(
 
 def _tested_again(run: Run, device: torch.device, display: ProgressDisplay, tolerance: Tolerance) -> RerunVerdict:
     experiment, content = run.experiment, run.weights()
-    with threads(1) if device.type == "cpu" else nullcontext(), full_float32():  # as runs are tested
+    with as_in_runs(device):
         whole = models_of(run, experiment, content, device)
         with display.phase(Phase.evaluate(f"{run.record.title} again", [experiment])) as report:
             scores = evaluate(experiment, whole.models(0), device)

@@ -76,11 +76,10 @@ def step_seconds(experiments: Sequence[Experiment], device: torch.device) -> flo
     """Seconds of a step of a population, not compiled, with data and averages: the median of a few real steps."""
     training = experiments[0].train
     few = replace(training, steps=min(training.steps, TIMED_STEPS))
-    members = [(experiment.task, experiment.seed) for experiment in experiments]
     with torch.no_grad():
         population = Population(experiments, device)
         started = time.perf_counter()
-        batches = list(stream(members, few, device))
+        batches = list(stream(population.members, few, device))
         drawing = (time.perf_counter() - started) / len(batches)
         taken = []
         for step, batch in enumerate(batches, 1):

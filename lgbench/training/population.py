@@ -18,7 +18,7 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.noise import Noise
 from lgbench.randomness import Random, device_of_data, key_of
 from lgbench.training.data import CHUNK, batch_shapes
-from lgbench.training.models import curve_steps
+from lgbench.training.models import Models, curve_steps
 from lgbench.training.program import NOTHING, SMALLEST, Function, SizesMatter, program, traced
 from lgbench.training.step import Layout, Rates, TrainState, counting, overwrite, step_of, views
 
@@ -77,10 +77,11 @@ class Population:
             for name, averager in self.averagers.items()
         }
         self._rates = Rates.of([experiment.train for experiment in experiments], self.layout, rows)
-        self._seeds = [experiment.seed for experiment in experiments]
+        self.members = [(experiment.task, experiment.seed) for experiment in experiments]
         self._noises = [name for name, module in self.skeleton.named_modules() if isinstance(module, Noise)]
         self._noise: dict[int, dict[str, Tensor]] = {}
-        self._step = step_of(self.skeleton, self.layout, optimizer, experiments[0].record.precision, say)
+        self.precision = experiments[0].record.precision
+        self._step = step_of(self.skeleton, self.layout, optimizer, self.precision, say)
 
     def draw_noise(self, step: int) -> None:
         """Set the numbers of every :class:`lgbench.noise.Noise` for a step. Each model draws from its own seed."""
@@ -97,7 +98,7 @@ class Population:
 
     def _uniform(self, name: str, steps: Sequence[int], like: Tensor) -> Tensor:
         """Numbers of one noise in the given steps, (steps, P, *shape), drawn in one call for all models."""
-        keys = [key_of(seed, "noise", name) for seed in self._seeds]
+        keys = [key_of(seed, "noise", name) for _, seed in self.members]
         random = Random.stacked(keys, 1, steps, device=device_of_data(like.device))
         return random.uniform(*like.shape[1:]).view(len(steps), *like.shape).to(like.device)
 
@@ -175,6 +176,10 @@ class Population:
         """Weights by variant, "raw" and each average, with a leading P."""
         averaged = {name: averager.weights(self.averages[name]) for name, averager in self.averagers.items()}
         return {"raw": self.layout.of_all(self.state.weights), **averaged}
+
+    def models(self) -> Models:
+        """Models with their weights of now."""
+        return Models(self.skeleton, self.variants(), self.buffers, self.precision)
 
     def diverged(self) -> list[int | None]:
         """First step with an infinite or NaN loss, by model; the last step for infinite or NaN weights after its update."""

@@ -132,21 +132,6 @@ ReportStep = Callable[[int, Callable[[], float]], None]
 """Called after every step with the number of steps done and a function for the mean loss of the latest step."""
 
 
-@dataclass(frozen=True)
-class Points:
-    """Steps with a measurement during training, and the measuring function, which must change no model.
-
-    `measure` returns JSON values. A checkpoint keeps the values, and no step is measured twice.
-    """
-
-    steps: Collection[int]
-    measure: Callable[[Models], Any]
-    """Called with the models in evaluation mode."""
-
-
-NO_POINTS = Points((), lambda models: None)
-
-
 class Follower(Protocol):
     """Listener of a training: to each point of the curve, and each measurement at :class:`Points`.
 
@@ -160,19 +145,34 @@ class Follower(Protocol):
         """Value of :attr:`Points.measure` after a step."""
 
 
+@dataclass(frozen=True)
+class Points:
+    """Steps with a measurement during training, and the measuring function, which must change no model.
+
+    `measure` returns JSON values. A checkpoint keeps the values, and no step is measured twice.
+    """
+
+    steps: Collection[int]
+    measure: Callable[[Models], Any]
+    """Called with the models in evaluation mode."""
+    follower: Follower | None = None
+
+
+NO_POINTS = Points((), lambda models: None)
+
+
 def train(
     experiments: Sequence[Experiment],
     device: torch.device,
     report: ReportStep = lambda step, loss: None,
     *,
     points: Points = NO_POINTS,
-    follower: Follower | None = None,
     compile: bool = False,
     models: int = 0,
     checkpoint: Checkpoint | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Trained:
-    """Train experiments with one `population_key` together, measure the models at `points`, and tell a `follower`.
+    """Train experiments with one `population_key` together, and measure the models at `points`.
 
     A compiled step needs a stack of exactly `models`; fewer experiments are filled up with copies. With a `checkpoint`,
     training continues from the saved state, if any, and saves from time to time. A continued training stays compiled or
@@ -180,34 +180,26 @@ def train(
     """
     started = time.monotonic()
     training, asked = experiments[0].train, len(experiments)
-    past = checkpoint.peek() if checkpoint else TrainingProgress()
-    filled = (past.models if past.step else models if compile else asked) - asked
-    experiments = [*experiments, *[experiments[-1]] * filled]
-    population = Population(experiments, device, say)
-    past = _restored(population, checkpoint, compile, say) if checkpoint else TrainingProgress()
-    compile = past.compiled if past.step else compile
-    members = [(experiment.task, experiment.seed) for experiment in experiments]
-    advance: Function = population.advance
-    average: Callable[[], object] = population.average
-    precision, measured = experiments[0].record.precision, dict(past.measured)
-    compiled = Compiled(population, say) if compile else None
-    if compiled:
-        advance = compiled
-    tell = _teller(follower, population, asked) if follower else lambda step, measured: None
+    population, past = _begun(experiments, device, compile, models, checkpoint, say)
+    compiled = Compiled(population, say) if (past.compiled if past.step else compile) else None
+    measured = dict(past.measured)
+    tell = _teller(points.follower, population, asked) if points.follower else lambda step, measured: None
     for step in range(1, past.step + 1):
         tell(step, measured)
 
     def progress(step: int) -> TrainingProgress:
         compiles = compiled is not None and compiled.compiles
         seconds = past.seconds + time.monotonic() - started
-        return TrainingProgress(step, len(experiments), past.compiled or compiles, seconds, measured)
+        return TrainingProgress(step, len(population.members), past.compiled or compiles, seconds, measured)
 
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
     with torch.no_grad(), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        advance: Function = compiled or population.advance
+        average: Callable[[], object] = population.average
         if captures(device):
             advance = Captured(advance, say)
             average = Captured(average, say) if population.averagers else average  # a graph of nothing is an error
-        for step, batch in enumerate(stream(members, training, device, past.step), start=past.step + 1):
+        for step, batch in enumerate(stream(population.members, training, device, past.step), start=past.step + 1):
             population.draw_noise(step)
             losses = advance(*batch.tensors)
             if step % training.average_every == 0:
@@ -215,29 +207,38 @@ def train(
             population.mark(step)
             if step in points.steps:
                 with _evaluating(population.skeleton):
-                    now = Models(population.skeleton, population.variants(), population.buffers, precision)
-                    measured[step] = points.measure(now)
+                    measured[step] = points.measure(population.models())
             tell(step, measured)
             if checkpoint and checkpoint.due(last=step == training.steps):
                 _save(checkpoint, progress(step), population, say)
             report(step, lambda losses=losses: losses[:asked].mean().item())  # type: ignore[misc]
-    loss, norm = population.curve.cpu().unbind(1)
-    curve = Curve(population.marks, loss, norm)
     population.skeleton.eval()
-    whole = progress(training.steps)
+    whole, (loss, norm) = progress(training.steps), population.curve.cpu().unbind(1)
     return Trained(
-        skeleton=population.skeleton,
-        weights=population.variants(),
-        buffers=population.buffers,
-        precision=precision,
+        **vars(population.models()),
         measured=measured,
-        curve=curve,
+        curve=Curve(population.marks, loss, norm),
         diverged=population.diverged()[:asked],
-        stack=len(experiments),
+        stack=whole.models,
         compiled=whole.compiled,
         resumed=past.step > 0,
         seconds=whole.seconds,
     )
+
+
+def _begun(
+    experiments: Sequence[Experiment],
+    device: torch.device,
+    compile: bool,
+    models: int,
+    checkpoint: Checkpoint | None,
+    say: Callable[[str], None],
+) -> tuple[Population, TrainingProgress]:
+    """Population with the state of its checkpoint, if any, and the progress in it. Copies fill the stack."""
+    past = checkpoint.peek() if checkpoint else TrainingProgress()
+    stack = past.models if past.step else models if compile else 0
+    population = Population([*experiments, *[experiments[-1]] * (stack - len(experiments))], device, say)
+    return population, _restored(population, checkpoint, compile, say) if checkpoint else past
 
 
 def _teller(follower: Follower, population: Population, models: int) -> Callable[[int, Mapping[int, Any]], None]:

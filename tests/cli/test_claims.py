@@ -121,8 +121,8 @@ def test_the_commands_for_what_was_not_run_are_those_of_lgbench(folder):
     words = shlex.split(command)
     assert words[:2] == ["lgbench", "run"]
     context = main.commands["run"].make_context("run", words[2:])
-    assert context.params["task"] == ("tomita-1,dyck",) and context.params["seeds"] == (0, 1, 2, 3, 4)
-    assert context.params["arch"] == ("transformer+peri-norm,transformer+pre-norm",)
+    assert context.params["task"] == ["tomita-1", "dyck"] and context.params["seeds"] == (0, 1, 2, 3, 4)
+    assert context.params["arch"] == ["transformer+peri-norm", "transformer+pre-norm"]
     assert context.params["protocol"] == "quick" and context.params["results"] == folder / "results"
 
 

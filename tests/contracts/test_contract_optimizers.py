@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from helpers.checking import assert_sound
 from helpers.plain_decoder import built_in_and, learning_rates
 from helpers.plain_training import CPU, initial
+from helpers.planning import plan_of
 from torch import Tensor, nn
 
 from lgbench import Optimizer, State, Unsupported, Weights
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Request, plan
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.data import stream
 from lgbench.training.train import train
@@ -111,7 +111,8 @@ def planned(optimizer: Optimizer | str, seeds=(0,), averagers=(), **changes) -> 
     settings |= {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
     registry = built_in_and(optimizer=[Lion(), Muon()])
     name = optimizer if isinstance(optimizer, str) else optimizer.name
-    return plan(Request(["tomita-4"], ["transformer"], averagers, seeds, "quick", settings, name), registry).experiments
+    asked = {"average": averagers, "seeds": seeds, "set": settings, "optimizer": name}
+    return plan_of(registry, "tomita-4", "transformer", **asked).experiments
 
 
 @pytest.mark.slow

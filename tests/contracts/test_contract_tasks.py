@@ -14,13 +14,14 @@ from helpers.in_process import run_here
 from helpers.number_positions import ByNumber
 from helpers.plain_decoder import built_in_and
 from helpers.plain_training import CPU, initial
+from helpers.planning import plan_of
 from helpers.toy_registries import toys_and
 from torch import Tensor
 
 from lgbench import Answers, Batch, Optimizer, Random, Signature, State, Task, Tokens, Weights
 from lgbench.execution.device import Execution
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.experiment.plan import Plan
 from lgbench.measurement.evaluate import evaluate
 from lgbench.randomness import key_of
 from lgbench.results import run_files
@@ -97,7 +98,7 @@ def planned(task: Task, seeds: tuple[int, ...] = (0,), entry: str = "transformer
     settings |= {"evaluate.contexts": "40", "model.width": "8", "model.layers": "1"}
     settings |= {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
     registry = built_in_and(task=task, position=ByNumber("by-number", ("embed", "rotate", "bias")))
-    return plan(Request([task.name], [entry], (), seeds, "quick", settings), registry).experiments
+    return plan_of(registry, task.name, entry, seeds=seeds, set=settings).experiments
 
 
 tasks = pytest.mark.parametrize("task", [FlipFlop(), Copy()], ids=lambda task: task.name)
@@ -193,8 +194,8 @@ class Descent(Optimizer):
 
 
 def test_the_gradient_of_exact_targets_is_the_expectation_of_that_of_sampled_ones(double) -> None:
-    request = Request(["toy-walk"], ["toy-table"], (), (0,), "quick", {"train.warmup": "0"}, "descent")
-    experiments = plan(request, toys_and(optimizer=Descent())).experiments
+    registry = toys_and(optimizer=Descent())
+    experiments = plan_of(registry, "toy-walk", "toy-table", set={"train.warmup": "0"}, optimizer="descent").experiments
     inputs, p, _ = toys.Walk().sample(4, Random(1, 1))
 
     def moved(targets: Tensor) -> Tensor:

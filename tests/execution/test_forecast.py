@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from helpers.in_process import InProcess, run_here
 from helpers.plain_training import CPU
+from helpers.planning import plan_of
 
 import lgbench
 from lgbench.cli.main import main
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
-from lgbench.execution.scheduler import Forecast
+from lgbench.execution.scheduler import Forecast, GroupForecast, Scheduler, Stacking
 from lgbench.execution.work_queue import WorkQueue
-from lgbench.experiment.plan import Request, plan
+from lgbench.execution.workers import Setup
 from lgbench.extensions.registry import Registry
+from lgbench.training.cost import StepCost
 
 SETTINGS = {"train.steps": 3, "train.batch": 2, "evaluate.contexts": 4, "evaluate.strings": 8, "evaluate.max_length": 16}
 WORDS = [
@@ -41,7 +45,11 @@ def dry(folder, *words: str):
 
 def planned(arch: str = "toy-table"):
     changes = {key: str(value) for key, value in SETTINGS.items()}
-    return plan(Request(["toy-walk", "toy-even"], [arch], [], (0, 1, 2), "quick", changes), Registry.load())
+    return plan_of(Registry.load(), ["toy-walk", "toy-even"], arch, seeds=(0, 1, 2), set=changes)
+
+
+def forecast_on(folder) -> Forecast:
+    return Forecast.of(Scheduler(planned().experiments, Setup(folder, Execution(CPU, False, 2)), ProgressDisplay()))
 
 
 @pytest.mark.slow
@@ -73,20 +81,24 @@ def test_it_does_not_say_that_it_compiles_for_it_compiles_nothing(toys_alone, tm
 
 
 def test_its_populations_are_those_that_would_be_trained(toys_alone, tmp_path):
-    forecast = Forecast.of(planned(), Execution(CPU, False, 2), tmp_path, ProgressDisplay())
-    how = {"average": [], "protocol": "quick", "set": SETTINGS, "population": 2, "workers": 1, "compile": False}
-    populations = lgbench.plan(["toy-walk", "toy-even"], "toy-table", device="cpu", **how)
-    assert sum(group.populations for group in forecast.groups) == len(populations)
-    assert max(group.models for group in forecast.groups) == max(len(population.runs) for population in populations)
+    forecast, trained = forecast_on(tmp_path), []
+
+    class Watching(InProcess):
+        def submit(self, job):
+            trained.append(job.population.runs)
+            return super().submit(job)
+
+    run_here(planned(), Execution(CPU, False, 2), tmp_path, kind=Watching)
+    assert sum(group.populations for group in forecast.groups) == len(trained) == 4
+    assert max(group.stacking.models for group in forecast.groups) == max(map(len, trained)) == 2
 
 
 def test_populations_that_another_command_trains_are_begun_and_stay_its_own(toys_alone, tmp_path):
     experiments = planned().experiments
     WorkQueue(tmp_path, experiments, CPU).take({experiments[0].run_id: experiments[0]}, 1)
     before = sorted(tmp_path.rglob("*"))
-    forecast = Forecast.of(planned(), Execution(CPU, False, 2), tmp_path, ProgressDisplay())
-    assert forecast.begun == 1 and sorted(tmp_path.rglob("*")) == before
-    assert next(forecast.lines()) == "0 runs done before; 6 runs left, 1 of them begun"
+    assert next(forecast_on(tmp_path).lines()) == "0 runs done before; 6 runs left, 1 of them begun"
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_group_that_cannot_make_a_step_is_named_and_the_others_are_estimated(toys_alone, tmp_path, monkeypatch):
@@ -102,8 +114,7 @@ def test_a_group_that_cannot_make_a_step_is_named_and_the_others_are_estimated(t
 
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 40.0), (2, 20.0), (8, 10.0)])
 def test_workers_share_the_time_and_none_is_shorter_than_a_population(workers, seconds):
-    from lgbench.execution.scheduler import GroupForecast
-
-    groups = [GroupForecast("a", 7, 2, False, 100, 0.1, 10.0)]
-    forecast = Forecast(0, 0, workers, 10**9, groups)
+    stacking = Stacking(StepCost(peak=30, largest=1, kept=20), models=2, compile=False)
+    scheduler = SimpleNamespace(execution=SimpleNamespace(workers=workers))
+    forecast = Forecast(scheduler, [GroupForecast("a", 7, stacking, 0.1, 10.0)])
     assert forecast.seconds == seconds and forecast.memory == 100 * min(4, workers)

@@ -74,7 +74,7 @@ HOSTILE = {
         "first": "torch.nn.functional.softmax = torch.softmax = torch.Tensor.softmax = lambda x, *given, **named: x * 0 + 0.25"
     },
     "changes_another": {"build": "import a_healthy; a_healthy.DEFAULTS['scale'] = 7.0"},
-    "ends_workers": {"forward": "any(t.name == 'orders' for t in threading.enumerate()) and os._exit(3)"},
+    "ends_workers": {"forward": "any(t.name == 'jobs' for t in threading.enumerate()) and os._exit(3)"},
 }
 """The last one ends its process only where it trains: planning asks every model, too."""
 RUN = """

@@ -20,9 +20,10 @@ from lgbench import Executor, Pool, UsageError
 from lgbench.errors import RunFailed
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import UNFINISHED
+from lgbench.execution.workers import Local
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
-from lgbench.functions import carry_out, command_of, executor_named
+from lgbench.functions import Command, executor_named
 from lgbench.options import RunOptions
 from lgbench.results import run_files
 
@@ -86,7 +87,7 @@ class Here(Executor):
                 future.set_exception(OSError("the node is gone\nand more"))
             else:
                 # a machine without the folder of the claim
-                future.set_result(replace(function, folder="/nowhere/else")())
+                future.set_result(replace(function, folder=Path("/nowhere/else"))())
             return future
 
         yield Pool(submit, demand.workers or 1)
@@ -100,12 +101,15 @@ class Sentences(ProgressDisplay):
         self.said.append(sentence)
 
 
+LOCAL = Local(ProgressDisplay(), 1)
+
+
 def carried_out(executor, arch, folder, task="toy-largest"):
     """Outcome of a command with two seeds of a toy, and what it said."""
     registry, display = Registry.load(), Sentences()
     asked = {"average": "toy-mean", "seeds": (0, 1), "protocol": "quick", "set": SETTINGS, "compile": False}
-    command = command_of(RunOptions(task, arch, **asked, device="cpu", population=2), registry, display)
-    outcome = carry_out(replace(command, executor=executor), folder)
+    options = RunOptions(task, arch, **asked, device="cpu", population=2, results=folder)
+    outcome = replace(Command.of(options, registry, display), executor=executor).carry_out()
     return outcome, display.said
 
 
@@ -146,11 +150,11 @@ def test_wrong_names_and_values_are_sentences(name, options, said):
     catalog = Registry().executors
     catalog.add(Here(), Distribution("mine", "1.0"))
     with pytest.raises(UsageError, match=re.escape(said)):
-        executor_named(name, options, catalog)
+        executor_named(name, options, catalog, LOCAL)
 
 
 def test_options_have_the_types_of_their_fields():
     catalog = Registry().executors
     catalog.add(Here(), Distribution("mine", "1.0"))
-    assert executor_named("here", {"count": "3", "share": "0.5"}, catalog) == Here(count=3, share=0.5)
-    assert executor_named("local", {}, catalog) is None
+    assert executor_named("here", {"count": "3", "share": "0.5"}, catalog, LOCAL) == Here(count=3, share=0.5)
+    assert executor_named("local", {}, catalog, LOCAL) is LOCAL

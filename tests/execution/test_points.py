@@ -17,9 +17,10 @@ from lgbench.execution.device import Execution
 from lgbench.execution.progress import point_tokens, training_tokens
 from lgbench.execution.runner import points_of, scores_at_points
 from lgbench.experiment.contexts import board_lengths, drawn_point_lengths, point_lengths, point_steps
-from lgbench.experiment.plan import Replanner, Request, plan
+from lgbench.experiment.plan import Replanner, plan
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import chance
+from lgbench.options import RunOptions
 from lgbench.randomness import Random, key_of
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
@@ -259,6 +260,6 @@ UNCOMPILED = 2.0
 def test_points_cost_less_than_a_tenth_of_the_training(registry, protocol):
     for family in dict.fromkeys(task.family for task in registry.tasks):
         entry = "set-attention" if "retrieval" in family or "dictionary" in family else "pre-norm"
-        for experiment in plan(Request([family], [entry], None, (0,), protocol, {}), registry).experiments:
+        for experiment in plan(RunOptions(family, entry, seeds=(0,), protocol=protocol, set={}), registry).experiments:
             share = UNCOMPILED * point_tokens(experiment) / training_tokens(experiment)
             assert share < 0.1, (experiment.record.title, share)

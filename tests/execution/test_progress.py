@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 
 import pytest
+from helpers.planning import plan_of
 from rich.console import Console
 
 from lgbench.execution.progress import UNCOMPILED, ConsoleProgress, Phase, TimeLeft
-from lgbench.experiment.plan import Request, plan
 
 
 def planned(registry, steps: str):
     settings = {"train.steps": steps, "train.batch": "4", "evaluate.contexts": "4", "evaluate.strings": "8"}
     changes = settings | {"evaluate.max_length": "48"}
-    return plan(Request(["tomita-1", "tomita-2"], ["pre-norm"], ["ema"], (0, 1), "quick", changes), registry)
+    return plan_of(registry, ["tomita-1", "tomita-2"], "pre-norm", average="ema", seeds=(0, 1), set=changes)
 
 
 def test_the_time_left_is_what_the_pace_so_far_makes_of_all_that_is_left(registry, monkeypatch):
@@ -60,10 +60,8 @@ def test_each_bar_is_one_line_of_the_terminal_and_no_number_is_cut(width: int) -
     with progress.all([], workers=2):
         title = "set-complement transformer+input-output-post-norm (3 models)"
         with progress.phase(Phase("train", title, 6000, 1e6)), progress.phase(Phase("evaluate", title, 3, 1e3)):
-            assert progress._time is not None and progress._bars is not None
-            progress._time.seconds["train"], progress._time.seen["train"] = 10.0, 100.0  # hours are left
             for task in progress._bars.task_ids:
-                progress._bars.update(task, completed=2, rate="131.5/s", note="loss 0.6938")
+                progress._bars.update(task, completed=2, rate="131.5/s", note="loss 0.6938", left="12 h 34 min left in all")
             lines = console.render_lines(progress._bars.get_renderable(), pad=False)
     shown = ["".join(segment.text for segment in line).rstrip() for line in lines]
     assert len(shown) == 2 and all(len(line) <= width for line in shown)

@@ -7,7 +7,7 @@ import math
 import re
 import sys
 import threading
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,6 @@ from lgbench.errors import RunFailed
 from lgbench.execution import tracking
 from lgbench.execution.runner import points_of
 from lgbench.execution.tracking import Tracking
-from lgbench.execution.work_queue import UNFINISHED
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.train import train
@@ -122,8 +121,7 @@ def test_a_training_that_goes_on_tells_again_what_went_before_and_a_tracker_hear
                 population,
                 CPU,
                 report,
-                points=points_of(population, CPU),
-                follower=following,
+                points=replace(points_of(population, CPU), follower=following),
                 checkpoint=Checkpoint(folder / "checkpoint", 0),
             )
 
@@ -247,25 +245,6 @@ def test_a_check_asks_a_tracker_whether_it_can_be_used(toy_registry, tmp_path, m
     finally:
         sys.modules.pop("slow_library", None)
     assert (found is None) if said is None else said in found
-
-
-@pytest.mark.slow
-def test_a_command_that_was_killed_goes_on_in_the_same_page(pages, tmp_path, warm):
-    settings = SETTINGS | {"train.steps": 2500}
-    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    command = ["run", "--task", "toy-largest", "--arch", "toy-table", "--average", "toy-mean", "--protocol", "quick", *words]
-    command += ["--no-compile", "--workers", "1", "--checkpoint", "0.3", "--seeds", "0", "--track", "notebook"]
-    command += ["--plugin", str(NOTEBOOK), "--results", str(tmp_path / "killed")]
-    with warm.start(command):
-        while sum(line[0] == "log" for page in notebook.read(pages).values() for line in page) < 3:
-            time.sleep(0.02)
-    assert list((tmp_path / "killed" / UNFINISHED).glob("*/notebook.tracking.json"))
-    result = CliRunner().invoke(main, command, prog_name="lgbench")
-    assert result.exit_code == 0, result.output
-    (page,), (path,) = notebook.read(pages).values(), (tmp_path / "killed").glob("*.parquet")
-    assert [line[0] for line in page].count("run") == 1 and [line[0] for line in page].count("opened") == 2
-    assert numbers_of(page) == numbers_in(path)
-    assert [line[1] for line in page if line[0] == "end"] == ["finished"]
 
 
 def test_of_a_finished_run_trackers_get_finite_numbers_with_lengths(tmp_path):

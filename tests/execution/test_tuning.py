@@ -15,6 +15,7 @@ import toys
 from click.testing import CliRunner
 from helpers.made_runs import made
 from helpers.plain_training import plain_training
+from helpers.planning import plan_of
 from helpers.toy_registries import toys_and
 from helpers.tuned import GRID, REGISTER, SEEDS
 from helpers.warm import Warm
@@ -22,17 +23,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lgbench
-from lgbench import PlannedPopulation, UsageError
+from lgbench import UsageError
 from lgbench.cli.main import main
 from lgbench.execution import runner
-from lgbench.execution.tuning import FOLDER
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import UNFINISHED
-from lgbench.experiment.plan import Replanner, Request, plan
+from lgbench.experiment.plan import Replanner
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.tuning import HIGHEST, LOWEST, Tuning, TuningRun
 from lgbench.extensions.registry import Registry
+from lgbench.functions import Command
+from lgbench.options import RunOptions
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
+from lgbench.results.run_files import TUNING
 
 ASKED = {"task": ["toy-walk", "toy-even"], "arch": "toy-table", "protocol": "tuned", "average": ["toy-mean"]}
 HOW = {"device": "cpu", "compile": False, "workers": 1}
@@ -89,7 +93,7 @@ def test_the_choice_follows_losses_in_distribution_and_nothing_else(restless, tm
     assert (tuning["grid"], tuning["seeds"], tuning["steps"]) == (GRID, SEEDS, 10) and second["tuning"] == tuning
 
     by_rate: dict[float, list[float]] = {}
-    (planned,) = plan(Request(["toy-walk"], ["toy-restless"], [], [0], "tuned"), restless).experiments
+    (planned,) = plan_of(restless, "toy-walk", "toy-restless", protocol="tuned").experiments
     for experiment, found in zip(planned.tuning_runs, tuning["runs"], strict=True):
         assert (experiment.train.steps, experiment.train.lr, experiment.seed) == (10, found["lr"], found["seed"])
         losses = [loss for _, loss in plain_training(experiment)]
@@ -110,9 +114,9 @@ def test_the_choice_follows_losses_in_distribution_and_nothing_else(restless, tm
 @pytest.mark.slow
 def test_tuning_runs_are_short_have_seeds_of_their_own_and_no_test_beyond_the_training_length(tuned_everywhere, tmp_path):
     lgbench.run(**ASKED, **HOW, seeds=[0, 1, 2], results=tmp_path)
-    found = footers(tmp_path / FOLDER)
+    found = footers(tmp_path / TUNING)
     assert len(found) == 2 * 3 * 2 and {each["seed"] for each in found.values()} == {*SEEDS}
-    for path in (tmp_path / FOLDER).glob("*.parquet"):
+    for path in (tmp_path / TUNING).glob("*.parquet"):
         about, rows = run_files.metadata(path)["experiment"], run_files.read(path).to_pylist()
         assert about["train"]["steps"] == 10 and about["averagers"] == [] and about["evaluate"]["contexts"] == 1
         assert max(row["length"] or 0 for row in rows) <= about["train"]["max_length"]
@@ -122,11 +126,11 @@ def test_tuning_runs_are_short_have_seeds_of_their_own_and_no_test_beyond_the_tr
 
 def test_the_same_command_again_trains_nothing_and_more_seeds_have_the_same_rate(tuned_everywhere, tmp_path, monkeypatch):
     lgbench.run(**ASKED, **HOW, seeds=[0], results=tmp_path)
-    before = made(tmp_path), made(tmp_path / FOLDER)
+    before = made(tmp_path), made(tmp_path / TUNING)
     run_again_without_training(monkeypatch, **ASKED, **HOW, seeds=[0], results=tmp_path)
-    assert (made(tmp_path), made(tmp_path / FOLDER)) == before
+    assert (made(tmp_path), made(tmp_path / TUNING)) == before
     lgbench.run(**ASKED, **HOW, seeds=[0, 1], results=tmp_path)
-    assert made(tmp_path / FOLDER) == before[1] and made(tmp_path).items() > before[0].items()
+    assert made(tmp_path / TUNING) == before[1] and made(tmp_path).items() > before[0].items()
     for task in ASKED["task"]:
         assert len({repr(each["tuning"]) for each in footers(tmp_path).values() if each["task"] == task}) == 1
 
@@ -135,10 +139,10 @@ def test_a_finished_run_keeps_its_rate_and_gives_it_to_other_seeds_where_the_tun
     tuned_everywhere, tmp_path, monkeypatch
 ):
     lgbench.run(**ASKED, **HOW, seeds=[0], results=tmp_path)
-    shutil.rmtree(tmp_path / FOLDER)
+    shutil.rmtree(tmp_path / TUNING)
     run_again_without_training(monkeypatch, **ASKED, **HOW, seeds=[0], results=tmp_path)
     lgbench.run(**ASKED, **HOW, seeds=[0, 1], results=tmp_path)
-    assert not (tmp_path / FOLDER).exists() and len(footers(tmp_path)) == 4
+    assert not (tmp_path / TUNING).exists() and len(footers(tmp_path)) == 4
 
 
 @pytest.mark.slow
@@ -149,42 +153,30 @@ def test_a_command_killed_in_the_middle_of_tuning_goes_on_to_the_same_bits(tuned
     lgbench.run(**ASKED, **HOW, population=2, seeds=[0, 1], results=tmp_path / "whole")
     folder = tmp_path / "killed"
     with warm.start([*words, "--results", folder], code=code) as process:
-        while process.poll() is None and len(list((folder / FOLDER).glob("*.parquet"))) < 3:
+        while process.poll() is None and len(list((folder / TUNING).glob("*.parquet"))) < 3:
             pass
-    assert 3 <= len(list((folder / FOLDER).glob("*.parquet"))) < 12 and not list(folder.glob("*.parquet"))
+    assert 3 <= len(list((folder / TUNING).glob("*.parquet"))) < 12 and not list(folder.glob("*.parquet"))
     result = CliRunner().invoke(main, [*words, "--results", str(folder)])
     assert result.exit_code == 0, result.output
-    for place in (".", FOLDER):
+    for place in (".", TUNING):
         rows = [
             {path.name: run_files.read(path).to_pylist() for path in (tmp_path / name / place).glob("*.parquet")}
             for name in ("whole", "killed")
         ]
         assert repr(rows[0]) == repr({name: rows[1][name] for name in rows[0]}) and rows[0]
-    assert not (folder / FOLDER / UNFINISHED).exists() and not (folder / UNFINISHED).exists()
+    assert not (folder / TUNING / UNFINISHED).exists() and not (folder / UNFINISHED).exists()
 
 
 @pytest.mark.slow
-def test_populations_by_hand_are_tuning_runs_first_and_end_with_the_same_files(tuned_everywhere, tmp_path):
+def test_rates_can_be_tuned_without_a_run(tuned_everywhere, tmp_path):
     asked = ASKED | HOW | {"seeds": [0, 1], "population": 2}
     lgbench.run(**asked, results=tmp_path / "whole")
-    results = tmp_path / "by hand"
-    for tuning in (True, False):
-        populations = lgbench.plan(**asked, results=results)
-        assert populations and {population.tuning for population in populations} == {tuning}
-        for population in populations:
-            again = PlannedPopulation.from_json(population.to_json())
-            assert again == population
-            for name, content in lgbench.run_population(again).items():
-                (results / name).parent.mkdir(parents=True, exist_ok=True)
-                (results / name).write_bytes(content)
-    assert lgbench.plan(**asked, results=results) == []
-    for place in (".", FOLDER):
-        assert made(results / place) == made(tmp_path / "whole" / place)
-    shared = tmp_path / "shared"
-    for _ in range(2):
-        for population in lgbench.plan(**asked, results=shared):
-            lgbench.run_population(population, results=shared)
-    assert made(shared) == made(results)
+    options = RunOptions(**asked, results=tmp_path / "tuned")
+    assert Command.of(options, Registry.load(), ProgressDisplay()).tune() == []
+    assert made(tmp_path / "tuned") == {}
+    assert made(tmp_path / "tuned" / TUNING) == made(tmp_path / "whole" / TUNING)
+    lgbench.run(**asked, results=tmp_path / "tuned")
+    assert made(tmp_path / "tuned") == made(tmp_path / "whole")
 
 
 def test_dry_run_says_both_stages(tuned_everywhere, tmp_path):
@@ -224,11 +216,11 @@ def test_a_rate_that_diverges_is_not_chosen_and_where_all_do_it_is_the_smallest_
 
 def test_a_rate_that_the_user_sets_turns_tuning_off_and_is_a_change(tuned, toys_alone):
     registry = Registry.load()
-    asked = Request(["toy-walk"], ["toy-table"], [], [0], "tuned", {"train.lr": "0.02,0.5", "model.scale": "2"})
-    experiments = plan(asked, registry).experiments
+    settings = {"train.lr": "0.02,0.5", "model.scale": "2"}
+    experiments = plan_of(registry, "toy-walk", "toy-table", protocol="tuned", set=settings).experiments
     assert [each.record.tuning for each in experiments] == [None, None] and not experiments[0].tuning_runs
     assert [dict(each.record.protocol.changes)["train.lr"] for each in experiments] == ["0.02", "0.5"]
-    (tuned_one,) = plan(Request(["toy-walk"], ["toy-table"], [], [0], "tuned", {"model.scale": "2"}), registry).experiments
+    (tuned_one,) = plan_of(registry, "toy-walk", "toy-table", protocol="tuned", set={"model.scale": "2"}).experiments
     assert dict(tuned_one.record.protocol.changes) == {"model.scale": "2.0"}
     assert all(dict(run.record.protocol.changes)["model.scale"] == "2.0" for run in tuned_one.tuning_runs)
     replanner = Replanner(registry)
@@ -239,15 +231,15 @@ def test_a_rate_that_the_user_sets_turns_tuning_off_and_is_a_change(tuned, toys_
 def test_tuning_seeds_are_refused_under_such_a_protocol_alone(tuned, toys_alone):
     registry = Registry.load()
     with pytest.raises(UsageError, match="--seeds names 1000001, and the seeds 1000000 and 1000001 choose the learning rates"):
-        plan(Request(["toy-walk"], ["toy-table"], [], [0, 1_000_001], "tuned"), registry)
-    assert plan(Request(["toy-walk"], ["toy-table"], [], [1_000_001], "quick"), registry).experiments
+        plan_of(registry, "toy-walk", "toy-table", seeds=[0, 1_000_001], protocol="tuned")
+    assert plan_of(registry, "toy-walk", "toy-table", seeds=[1_000_001]).experiments
 
 
 def test_the_id_of_a_run_has_the_grid_and_not_the_choice(tuned, toys_alone, monkeypatch):
     registry = Registry.load()
 
     def planned():
-        return plan(Request(["toy-walk"], ["toy-table"], [], [3], "tuned"), registry).experiments[0]
+        return plan_of(registry, "toy-walk", "toy-table", seeds=[3], protocol="tuned").experiments[0]
 
     untuned = planned()
     asked = untuned.record.tuning
@@ -300,4 +292,4 @@ def test_a_command_goes_on_beyond_an_open_grid_and_says_so(tuned, toys_alone, mo
     (found,) = footers(tmp_path).values()
     made = msgspec.convert(found["tuning"], Tuning)
     assert made.is_whole() and max(GRID) <= made.chosen < made.tried[-1] and len(made.tried) > len(GRID)
-    assert found["train"]["lr"] == made.chosen and len(list((tmp_path / FOLDER).glob("*.parquet"))) == len(made.runs)
+    assert found["train"]["lr"] == made.chosen and len(list((tmp_path / TUNING).glob("*.parquet"))) == len(made.runs)

@@ -11,7 +11,7 @@ import pytest
 import toys
 from helpers.folders import TESTS
 from helpers.plain_training import CPU
-from helpers.queues import abandon, checkpoint_of, finish, left, queue_on, take
+from helpers.queues import abandon, checkpoint_of, finish, left, queue_on, take, taken
 from helpers.toy_registries import but, toys_and
 
 from lgbench.execution import work_queue
@@ -27,17 +27,17 @@ def runs(toy_registry, planned):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_population_that_stops_without_a_checkpoint_leaves_nothing(tmp_path, runs, error):
-    with pytest.raises(error), take(tmp_path, runs):
+    with pytest.raises(error), taken(tmp_path, runs):
         raise error
     assert left(tmp_path) == set()
 
 
 @pytest.mark.parametrize("error", [OSError(ENOSPC, "no space left"), KeyboardInterrupt()], ids=["full disk", "interrupt"])
 def test_a_population_that_stops_keeps_its_checkpoint_until_all_runs_are_written(tmp_path, runs, error):
-    with pytest.raises(type(error)), take(tmp_path, runs, most=4) as population:
+    with pytest.raises(type(error)), taken(tmp_path, runs, most=4) as population:
         checkpoint_of(population).write_text("a state")
         raise error
-    with take(tmp_path, runs) as again:
+    with taken(tmp_path, runs) as again:
         assert again.experiments == list(runs[:4]) and checkpoint_of(again).read_text() == "a state"
         finish(tmp_path, runs)
     assert left(tmp_path) == set()
@@ -45,29 +45,29 @@ def test_a_population_that_stops_keeps_its_checkpoint_until_all_runs_are_written
 
 def test_an_interrupt_after_the_first_run_file_keeps_the_members_together(tmp_path, runs):
     """A smaller stack would round otherwise, and the rest end with other numbers."""
-    with pytest.raises(KeyboardInterrupt), take(tmp_path, runs, most=4):
+    with pytest.raises(KeyboardInterrupt), taken(tmp_path, runs, most=4):
         finish(tmp_path, runs[:1])
         raise KeyboardInterrupt
-    with take(tmp_path, runs, most=100) as population:
+    with taken(tmp_path, runs, most=100) as population:
         assert population.experiments == list(runs[:4])
         finish(tmp_path, runs)
     assert left(tmp_path) == set()
 
 
 def test_a_run_that_is_taken_is_taken_by_no_one_else(tmp_path, runs):
-    with take(tmp_path, runs, most=4) as mine:
-        with take(tmp_path, runs, most=100) as yours:
+    with taken(tmp_path, runs, most=4) as mine:
+        with taken(tmp_path, runs, most=100) as yours:
             assert [*mine.experiments, *yours.experiments] == list(runs)
             assert take(tmp_path, runs) is None and take(tmp_path, runs[:1]) is None
         assert mine.folder.exists() and not yours.folder.exists()
-        with take(tmp_path, runs) as again:
+        with taken(tmp_path, runs) as again:
             assert again.experiments == yours.experiments
     assert left(tmp_path) == set()
 
 
 def test_a_run_that_has_a_file_is_not_taken(tmp_path, runs):
     finish(tmp_path, runs[2:5])
-    with take(tmp_path, runs) as population:
+    with taken(tmp_path, runs) as population:
         assert population.experiments == [*runs[:2], *runs[5:]]
         finish(tmp_path, population.experiments)
     assert take(tmp_path, runs) is None
@@ -76,13 +76,13 @@ def test_a_run_that_has_a_file_is_not_taken(tmp_path, runs):
 
 @pytest.mark.parametrize(("most", "sizes"), [(4, [4, 4, 2]), (10, [10]), (100, [10]), (1, [1] * 10)])
 def test_a_population_has_as_many_members_as_there_are_up_to_its_stack(tmp_path, runs, most, sizes):
-    taken = []
+    found = []
     while population := take(tmp_path, runs, most):
-        with population:
-            finish(tmp_path, population.experiments)
-        taken.append(population.experiments)
-    assert [len(experiments) for experiments in taken] == sizes
-    assert [experiment for experiments in taken for experiment in experiments] == list(runs)
+        finish(tmp_path, population.experiments)
+        population.release()
+        found.append(population.experiments)
+    assert [len(experiments) for experiments in found] == sizes
+    assert [experiment for experiments in found for experiment in experiments] == list(runs)
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])
@@ -91,7 +91,7 @@ def test_a_population_of_a_killed_process_is_trained_with_the_same_members(tmp_p
     """Trained with others, a model's numbers would differ by rounding."""
     folder = abandon(take(tmp_path, runs, most=4), checkpoint)
     finish(tmp_path, runs[:written])
-    with take(tmp_path, runs, most=3) as population:  # less fits into memory now
+    with taken(tmp_path, runs, most=3) as population:  # less fits into memory now
         assert population.folder == folder and population.experiments == list(runs[:4])
         assert population.planned.models == 4 and checkpoint_of(population).exists() == checkpoint
         assert written or take(tmp_path, runs[:4]) is None
@@ -99,23 +99,23 @@ def test_a_population_of_a_killed_process_is_trained_with_the_same_members(tmp_p
 
 def test_a_command_that_asks_for_more_goes_on_with_the_population_of_a_killed_one(tmp_path, runs):
     abandon(take(tmp_path, runs[2:5]))
-    with take(tmp_path, runs) as population, take(tmp_path, runs) as other:
+    with taken(tmp_path, runs) as population, taken(tmp_path, runs) as other:
         assert checkpoint_of(population).exists() and population.experiments == list(runs[2:5])
         assert not checkpoint_of(other).exists() and set(other.experiments) == set(runs) - set(runs[2:5])
 
 
 def test_a_command_that_asks_for_a_part_trains_the_part_afresh_and_leaves_the_rest(tmp_path, runs):
     folder = abandon(take(tmp_path, runs, most=4))
-    with take(tmp_path, runs[:2]) as population:
+    with taken(tmp_path, runs[:2]) as population:
         assert not checkpoint_of(population).exists() and population.experiments == list(runs[:2])
         finish(tmp_path, runs[:2])
-    with take(tmp_path, runs) as population:
+    with taken(tmp_path, runs) as population:
         assert checkpoint_of(population).read_text() == "a state" and population.folder == folder
 
 
 def test_a_stack_that_was_too_large_for_memory_is_not_trained_again(tmp_path, runs):
     abandon(take(tmp_path, runs, most=4))
-    with take(tmp_path, runs, most=2, limit=2) as population:
+    with taken(tmp_path, runs, most=2, limit=2) as population:
         assert population.experiments == list(runs[:2])
 
 
@@ -128,7 +128,7 @@ def test_a_population_whose_runs_are_all_there_is_removed(tmp_path, runs):
 
 def test_a_population_that_other_commands_asked_for_is_left_to_them(tmp_path, runs):
     folder = abandon(take(tmp_path, runs[:4]))
-    with take(tmp_path, runs[5:]) as population:
+    with taken(tmp_path, runs[5:]) as population:
         assert population.experiments == list(runs[5:])
     queue_on(tmp_path, runs[5:]).clear()
     assert (folder / "checkpoint.safetensors").read_text() == "a state"
@@ -138,7 +138,7 @@ def test_a_population_of_other_versions_is_trained_afresh(tmp_path, runs, monkey
     abandon(take(tmp_path, runs))
     made_by = work_queue.made_by
     monkeypatch.setattr(work_queue, "made_by", lambda *about: made_by(*about) | {"torch": "3"})
-    with take(tmp_path, runs) as population:
+    with taken(tmp_path, runs) as population:
         assert population.experiments == list(runs) and not checkpoint_of(population).exists()
         finish(tmp_path, runs)
     queue_on(tmp_path, runs).clear()
@@ -153,9 +153,9 @@ def test_the_versions_that_take_part_are_those_of_all_members(tmp_path, planned)
     assert versions.items() >= {"lgbench-toys": "1.2.3", "other": "1", "device": "cpu"}.items()
     abandon(take(tmp_path, experiments))
     upgraded = [experiments[0], *(replace(each, plugins={**each.plugins, "other": "2"}) for each in experiments[1:])]
-    with take(tmp_path, upgraded) as population:
+    with taken(tmp_path, upgraded) as population:
         assert population.experiments == upgraded and not checkpoint_of(population).exists()
-    with take(tmp_path, experiments) as population:
+    with taken(tmp_path, experiments) as population:
         assert population.experiments == list(experiments) and checkpoint_of(population).exists()
 
 
@@ -186,7 +186,7 @@ def test_a_record_that_the_disk_does_not_give_now_keeps_what_was_trained(tmp_pat
     with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
         patch.setattr(Path, "read_bytes", broken)
         queue_on(tmp_path, runs).clear()
-    with take(tmp_path, runs) as population:
+    with taken(tmp_path, runs) as population:
         assert population.folder == folder and checkpoint_of(population).read_text() == "a state"
 
 
@@ -196,10 +196,10 @@ def test_a_population_that_cannot_be_begun_leaves_nothing_and_its_runs_free(tmp_
         raise error
 
     with monkeypatch.context() as patch, pytest.raises(type(error)):
-        patch.setattr(Path, "write_text", fails)
+        patch.setattr(Path, "write_bytes", fails)
         take(tmp_path, runs)
     assert left(tmp_path) == set()
-    with take(tmp_path, runs) as population:
+    with taken(tmp_path, runs) as population:
         assert population.experiments == list(runs)
         assert json.loads((population.folder / RECORD).read_text()).keys() == {
             field for field in PlannedPopulation.__dataclass_fields__
@@ -218,11 +218,11 @@ runs = planned.__wrapped__()(toys_and(), "toy-walk", "toy-table", seeds=range(10
 ALL = """
 folder, name = Path(sys.argv[2]), sys.argv[3]
 while population := take(folder, runs, most=1):
-    with population:
-        (experiment,) = population.experiments
-        with (folder / f"{experiment.run_id}.made").open("a") as file:
-            file.write(name)
-        finish(folder, [experiment])
+    (experiment,) = population.experiments
+    with (folder / f"{experiment.run_id}.made").open("a") as file:
+        file.write(name)
+    finish(folder, [experiment])
+    population.release()
 queue_on(folder, runs).clear()  # as every command does at its end
 """
 
@@ -242,5 +242,5 @@ def test_processes_that_take_and_finish_at_the_same_time_do_everything_once(tmp_
 def test_the_runs_of_all_populations_count_as_begun(tmp_path, runs):
     assert WorkQueue(tmp_path, runs, CPU).begun() == set()
     abandon(take(tmp_path, runs[:2]))
-    with take(tmp_path, runs[4:6]):
+    with taken(tmp_path, runs[4:6]):
         assert WorkQueue(tmp_path, (), CPU).begun() == {experiment.run_id for experiment in (*runs[:2], *runs[4:6])}

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from helpers.in_process import run_here
 from helpers.made_runs import made, rows_of, wait_until
 from helpers.plain_training import CPU
+from helpers.planning import plan_of
 
+from lgbench import Pool
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
-from lgbench.execution.work_queue import UNFINISHED, PlannedPopulation
-from lgbench.execution.workers import Setup, Train, Workers
-from lgbench.experiment.components import experiments_of
-from lgbench.experiment.plan import Plan, Request, plan
-from lgbench.functions import PlanOutcome, run_plan
+from lgbench.execution.scheduler import PlanOutcome, Scheduler
+from lgbench.execution.work_queue import UNFINISHED
+from lgbench.execution.workers import Setup, Workers
+from lgbench.experiment.plan import Plan
 
 SETTINGS = {
     "train.steps": "6",
@@ -32,8 +33,8 @@ SETTINGS = {
 
 
 def planned(registry, steps: str = "6") -> Plan:
-    asked = Request(["tomita-1", "tomita-2"], ["pre-norm"], ["ema"], (0, 1), "quick", SETTINGS | {"train.steps": steps})
-    return plan(asked, registry)
+    settings = SETTINGS | {"train.steps": steps}
+    return plan_of(registry, ["tomita-1", "tomita-2"], "pre-norm", average="ema", seeds=(0, 1), set=settings)
 
 
 class Told(ProgressDisplay):
@@ -55,18 +56,18 @@ def alone(registry, tmp_path_factory) -> dict[str, str]:
     return made(folder)
 
 
-def in_workers(plan: Plan, execution: Execution, folder: Path) -> PlanOutcome:
-    setup, display = Setup(folder, execution, (), {}), ProgressDisplay()
-    return run_plan(plan, execution, folder, display, Workers(setup, display))
+def in_workers(
+    plan: Plan, execution: Execution, folder: Path, began=lambda worker: None, display: ProgressDisplay | None = None
+) -> PlanOutcome:
+    """Outcome of a plan in worker processes; `began` gets the worker of each population."""
+    display = display or ProgressDisplay()
+    with closing(Workers(execution.workers, display)) as workers:
 
+        def submit(job):
+            began(worker := workers.submit(job))
+            return worker
 
-def test_a_population_survives_the_way_to_a_worker(registry, tmp_path):
-    sent = PlannedPopulation.of(planned(registry).experiments, 4, True)
-    again = pickle.loads(pickle.dumps(Train(Setup(tmp_path, Execution(CPU), (), {}), sent, tmp_path)))
-    assert again.population == sent and again.folder == tmp_path
-    experiments = list(experiments_of(again.population.runs, again.population.measurements, registry))
-    assert experiments == list(planned(registry).experiments)
-    assert len({id(experiment.architecture) for experiment in experiments}) == 1
+        return Scheduler(plan.experiments, Setup(folder, execution), display).run(Pool(submit, execution.workers))
 
 
 @pytest.mark.slow
@@ -84,21 +85,14 @@ def test_a_worker_that_is_killed_costs_its_steps_alone(registry, alone, tmp_path
     """Its population is trained again, and as half as many models where it had several."""
     monkeypatch.setenv("LGBENCH_PLUGINS", ",".join(sorted({plugin.name for plugin in registry.plugins})))
     execution = Execution(CPU, False, 2, workers=2)
-    display = Told()
-    workers = Workers(Setup(tmp_path, execution, (), {}), display)
-    killed: list[int] = []
+    display, killed = Told(), []
 
-    begin = workers.begin
-
-    def begin_and_kill(locked) -> None:
-        begin(locked)
+    def kill_once(worker) -> None:
         if not killed:
-            process = workers._workers[0].process
-            killed.append(process.pid)
-            process.send_signal(signal.SIGKILL)
+            killed.append(worker)
+            worker.process.send_signal(signal.SIGKILL)
 
-    monkeypatch.setattr(workers, "begin", begin_and_kill)
-    outcome = run_plan(planned(registry), execution, tmp_path, display, workers)
+    outcome = in_workers(planned(registry), execution, tmp_path, kill_once, display)
     assert killed and len(outcome.written) == 4 and not outcome.failed
     assert any("trained again, at most 1 at once" in sentence for sentence in display.said)
     assert made(tmp_path).keys() == alone.keys() and not (tmp_path / UNFINISHED).exists()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import pytest
 import torch
 import toys
 from helpers.plain_training import initial
+from helpers.planning import plan_of
 from helpers.toy_registries import but, toys_and
 
 import lgbench_norms
@@ -17,7 +19,6 @@ from lgbench import Attention, Position
 from lgbench.errors import UsageError
 from lgbench.execution.work_queue import PlannedPopulation
 from lgbench.experiment.components import experiments_of, find_entries
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 
@@ -58,8 +59,8 @@ def known() -> Registry:
 
 
 def label(said: str, registry: Registry) -> str:
-    (entry,) = find_entries([said], registry)
-    return entry.label
+    (shown,) = find_entries([said], registry)
+    return shown
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_an_entry_is_named_by_its_norm_if_it_has_one_and_by_the_parts_that_are_n
 
 def test_two_names_of_one_entry_are_one(known):
     names = ["peri-norm", "transformer+peri-norm", "peri-norm+softmax", "toy-lstm", "toy-lstm+no-norm"]
-    assert [entry.label for entry in find_entries(names, known)] == ["transformer+peri-norm", "toy-lstm"]
+    assert [*find_entries(names, known)] == ["transformer+peri-norm", "toy-lstm"]
 
 
 def test_a_part_of_a_file_is_named_with_the_beginning_of_its_hash():
@@ -111,8 +112,7 @@ def test_a_name_that_is_two_kinds_of_part_is_refused_with_both():
 def test_another_optimizer_is_another_entry_and_the_default_one_is_not_named(known):
     names = {}
     for optimizer in ("adamw", "toy-momentum"):
-        request = Request(["toy-walk"], ["toy-lstm"], (), (0,), "quick", optimizer=optimizer)
-        (experiment,) = plan(request, known).experiments
+        (experiment,) = plan_of(known, "toy-walk", "toy-lstm", optimizer=optimizer).experiments
         assert experiment.record.optimizer == experiment.optimizer.name == optimizer
         names[optimizer] = experiment.entry, experiment.record.architecture
     assert names == {"adamw": ("toy-lstm", "toy-lstm"), "toy-momentum": ("toy-lstm+toy-momentum", "toy-lstm")}
@@ -122,9 +122,9 @@ CHANGES = {"train.steps": "7", "model.layers": "1,2"}
 
 
 def test_an_experiment_is_rebuilt_from_names_and_numbers_to_the_bit(registry):
-    asked = Request(["tomita-1", "dyck-2-3"], ["peri-norm", "transformer+no-norm"], None, (0, 3), "quick", CHANGES)
-    planned = plan(asked, registry).experiments
-    sent = PlannedPopulation.of(planned, len(planned), False)
+    asked = {"average": None, "seeds": (0, 3), "set": CHANGES}
+    planned = plan_of(registry, ["tomita-1", "dyck-2-3"], ["peri-norm", "transformer+no-norm"], **asked).experiments
+    sent = pickle.loads(pickle.dumps(PlannedPopulation.of(planned, len(planned), False)))
     again = list(experiments_of(sent.runs, sent.measurements, registry))
     assert [each.run_id for each in again] == [each.run_id for each in planned]
     for one, other in zip(planned, again, strict=True):
@@ -135,7 +135,7 @@ def test_an_experiment_is_rebuilt_from_names_and_numbers_to_the_bit(registry):
 
 
 def test_an_entry_with_a_learning_rate_that_was_chosen_keeps_it(registry):
-    (planned,) = plan(Request(["tomita-1"], ["pre-norm"], [], (0,), "standard"), registry).experiments
+    (planned,) = plan_of(registry, "tomita-1", "pre-norm", protocol="standard").experiments
     asked = planned.record.tuning
     chosen = planned.tuned(replace(asked, chosen=asked.grid[0]))
     (again,) = experiments_of([chosen.record], ["tvd"], registry)
@@ -144,12 +144,12 @@ def test_an_entry_with_a_learning_rate_that_was_chosen_keeps_it(registry):
 
 @pytest.mark.parametrize("change", [{"task_version": 99}, {"family": "other"}, {"plugins": ()}], ids=str)
 def test_a_record_that_other_plugins_made_is_refused(toy_registry, change):
-    (planned,) = plan(Request(["toy-walk"], ["toy-table"], [], (0,), "quick"), toy_registry).experiments
+    (planned,) = plan_of(toy_registry, "toy-walk", "toy-table").experiments
     with pytest.raises(UsageError, match="toy-table.* on toy-walk seed 0 would be another run here than where it was planned"):
         list(experiments_of([replace(planned.record, **change)], ["tvd"], toy_registry))
 
 
 def test_a_part_that_rejects_an_option_is_named_with_what_the_user_changed(registry):
-    (planned,) = plan(Request(["tomita-1"], ["pre-norm"], [], (0,), "quick"), registry).experiments
+    (planned,) = plan_of(registry, "tomita-1", "pre-norm").experiments
     with pytest.raises(UsageError, match="no norm 'gone'"):
         list(experiments_of([replace(planned.record, norm="gone")], ["tvd"], registry))

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 import toys
+from helpers.planning import plan_of
 from helpers.processes import python
 from helpers.registries import BUILT_IN_METRICS
 from helpers.toy_registries import but, toys_and
@@ -15,13 +16,14 @@ from lgbench import UsageError
 from lgbench.errors import PluginError
 from lgbench.execution.scheduler import grouped
 from lgbench.execution.work_queue import path_of
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
 from lgbench.experiment.tuning import Tuning
 from lgbench.extensions.loading import BUILT_IN, Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.evaluate import chance
+from lgbench.options import RunOptions
 
 
 def entries(experiments) -> set[str]:
@@ -51,7 +53,7 @@ def test_a_task_that_is_named_twice_is_planned_once(registry, planned):
 
 def test_repeated_seeds_and_averagers_count_once_in_any_order(registry):
     requests = [
-        Request(["tomita-1"], ["pre-norm"], averagers, seeds, "quick")
+        RunOptions("tomita-1", "pre-norm", average=averagers, seeds=seeds, protocol="quick")
         for averagers, seeds in ((["ema", "bema", "ema"], (1, 0, 1)), (["bema", "ema"], (1, 0)))
     ]
     assert plan(requests[0], registry).experiments == plan(requests[1], registry).experiments
@@ -99,7 +101,7 @@ def test_a_label_tells_an_averager_from_another_one_of_its_name(planned):
 def test_settings_are_those_of_the_protocol(registry, protocol, monkeypatch):
     monkeypatch.setattr("lgbench.experiment.experiment.context_positions", lambda task, length: length + 1)  # it takes seconds
     monkeypatch.setattr("lgbench.experiment.plan.no_answer_counts", lambda task, train, evaluate: None)  # this too
-    for experiment in plan(Request(["all"], ["pre-norm"], (), (0,), protocol), registry).experiments:
+    for experiment in plan_of(registry, "all", "pre-norm", protocol=protocol).experiments:
         record, task = experiment.record, registry.tasks[experiment.record.task]
         assert (experiment.train, experiment.evaluate) == PROTOCOLS[protocol].settings(task)
         assert record.protocol == ProtocolUse(protocol, PROTOCOLS[protocol].version, ())
@@ -149,10 +151,12 @@ def test_the_run_id_changes_with_any_field(registry, toy_registry, planned):
 @pytest.mark.slow
 def test_run_ids_and_chance_levels_are_the_same_in_every_process(registry, planned):
     code = (
-        "from lgbench.experiment.plan import *; from lgbench.extensions.registry import Registry\n"
+        "from lgbench.experiment.plan import plan; from lgbench.extensions.registry import Registry\n"
+        "from lgbench.options import RunOptions\n"
         "from lgbench.measurement.evaluate import chance\n"
-        "request = Request(['tomita-1', 'max-retrieval'], ['peri-norm'], None, (0, 1), 'quick', {'train.lr': '0.01'})\n"
-        "for e in plan(request, Registry.load()).experiments:\n"
+        "asked = {'seeds': (0, 1), 'protocol': 'quick', 'set': {'train.lr': 0.01}}\n"
+        "options = RunOptions(['tomita-1', 'max-retrieval'], 'peri-norm', **asked)\n"
+        "for e in plan(options, Registry.load()).experiments:\n"
         "    scores = chance(e.task, e.measurements, e.train, e.evaluate)\n"
         "    print(e.run_id, [(s.metric, s.length, s.value, s.n) for s in scores])"
     )
@@ -200,7 +204,7 @@ def test_plugins_that_decide_the_numbers_are_kept_apart_from_those_that_measure_
 
 
 def test_an_impossible_pair_gives_its_reason_and_the_rest_is_planned(toy_registry):
-    found = plan(Request(["toy-walk", "toy-largest"], ["toy-fragile"], (), (0, 1), "quick"), toy_registry)
+    found = plan_of(toy_registry, ["toy-walk", "toy-largest"], "toy-fragile", seeds=(0, 1))
     assert [(e.record.task, e.seed) for e in found.experiments] == [("toy-walk", 0), ("toy-walk", 1)]
     assert found.refusals == (
         "toy-fragile+toy-nothing cannot be run on toy-largest: toy-fragile reads tokens, and the task has vectors",
@@ -209,7 +213,7 @@ def test_an_impossible_pair_gives_its_reason_and_the_rest_is_planned(toy_registr
 
 def test_only_impossible_pairs_are_an_error_with_every_reason(toy_registry):
     with pytest.raises(UsageError, match="cannot be run on toy-largest: toy-fragile reads tokens"):
-        plan(Request(["toy-largest"], ["toy-fragile"], (), (0,), "quick"), toy_registry)
+        plan_of(toy_registry, "toy-largest", "toy-fragile")
 
 
 def with_batches(change) -> Registry:
@@ -228,7 +232,7 @@ def test_a_task_of_which_no_answer_counts_at_a_length_of_boards_is_refused_and_t
 
     known = with_batches(at_multiples_of_three)
     settings = {"train.max_length": "4"}
-    found = plan(Request(["toy-own", "toy-walk"], ["toy-table"], (), (0, 1), "quick", settings), known)
+    found = plan_of(known, ["toy-own", "toy-walk"], "toy-table", seeds=(0, 1), set=settings)
     assert tasks(found.experiments) == ["toy-walk"]
     assert found.refusals == (
         "toy-table+toy-nothing cannot be run on toy-own: no answer of toy-own counts at a length that boards show "
@@ -247,7 +251,7 @@ def test_a_task_of_which_no_answer_counts_at_a_length_of_boards_is_refused_and_t
 )
 def test_a_task_that_breaks_its_contract_is_refused_and_blamed_before_anything_is_trained(change, said):
     with pytest.raises(UsageError) as refused:
-        plan(Request(["toy-own"], ["toy-table"], (), (0,), "quick"), with_batches(change))
+        plan_of(with_batches(change), "toy-own", "toy-table")
     assert str(refused.value).startswith(f"toy-table+toy-nothing cannot be run on toy-own: {said}")
 
 
@@ -257,7 +261,7 @@ def test_an_error_of_an_architecture_becomes_one_line():
 
     own = toys_and(architecture=but(toys.TableArchitecture(), name="toy-own", build=build))
     with pytest.raises(UsageError) as refused:
-        plan(Request(["toy-walk"], ["toy-own"], (), (0,), "quick"), own)
+        plan_of(own, "toy-walk", "toy-own")
     (line,) = str(refused.value).splitlines()
     for said in ("toy-own+toy-nothing", "toy-walk", "RuntimeError: Storage size calculation overflowed with sizes=[1, 2]"):
         assert said in line
@@ -266,29 +270,29 @@ def test_an_error_of_an_architecture_becomes_one_line():
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        (Request(["tomta"], ["pre-norm"]), "no task 'tomta'; did you mean 'tomita'?"),
-        (Request(["tomita-9"], ["pre-norm"]), "tomita-1 to tomita-7"),
-        (Request(["tomita"], ["peri-nrom"]), "did you mean 'peri-norm'?"),
+        (RunOptions("tomta", "pre-norm"), "no task 'tomta'; did you mean 'tomita'?"),
+        (RunOptions("tomita-9", "pre-norm"), "tomita-1 to tomita-7"),
+        (RunOptions("tomita", "peri-nrom"), "did you mean 'peri-norm'?"),
         (
-            Request(["tomita"], ["transfomer+pre-norm"]),
+            RunOptions("tomita", "transfomer+pre-norm"),
             "no architecture, norm, attention or position 'transfomer'; did you mean 'transformer'?",
         ),
-        (Request(["tomita"], ["transformer+pre"]), "no norm, attention or position 'pre'"),
-        (Request(["tomita"], ["pre-norm"], ["emma"]), "no averager 'emma'; did you mean 'ema'?"),
-        (Request(["tomita"], ["pre-norm"], optimizer="adam"), "no optimizer 'adam'; did you mean 'adamw'?"),
-        (Request(["tomita"], ["pre-norm"], protocol="quik"), "no protocol 'quik'; did you mean 'quick'?"),
-        (Request(["tomita"], ["pre-norm"], changes={"train.step": "3"}), "did you mean 'train.steps'?"),
-        (Request(["tomita"], ["pre-norm"], changes={"evaluate.context": "3"}), "did you mean 'evaluate.contexts'?"),
-        (Request(["tomita"], ["pre-norm"], changes={"model.layer": "3"}), "did you mean 'model.layers'?"),
-        (Request(["tomita"], ["pre-norm"], changes={"optimizer.beta": "3"}), "optimizer.beta1"),
+        (RunOptions("tomita", "transformer+pre"), "no norm, attention or position 'pre'"),
+        (RunOptions("tomita", "pre-norm", average="emma"), "no averager 'emma'; did you mean 'ema'?"),
+        (RunOptions("tomita", "pre-norm", optimizer="adam"), "no optimizer 'adam'; did you mean 'adamw'?"),
+        (RunOptions("tomita", "pre-norm", protocol="quik"), "no protocol 'quik'; did you mean 'quick'?"),
+        (RunOptions("tomita", "pre-norm", set={"train.step": "3"}), "did you mean 'train.steps'?"),
+        (RunOptions("tomita", "pre-norm", set={"evaluate.context": "3"}), "did you mean 'evaluate.contexts'?"),
+        (RunOptions("tomita", "pre-norm", set={"model.layer": "3"}), "did you mean 'model.layers'?"),
+        (RunOptions("tomita", "pre-norm", set={"optimizer.beta": "3"}), "optimizer.beta1"),
         *(
-            (Request(["tomita"], ["pre-norm"], changes={key: "3"}), f"no setting {key!r}; settings begin with one of train.,")
+            (RunOptions("tomita", "pre-norm", set={key: "3"}), f"no setting {key!r}; settings begin with one of train.,")
             for key in ("lr", "train.", ".steps")
         ),
-        (Request(["tomita"], ["pre-norm"], changes={"train.steps": "many"}), "train.steps='many'"),
-        (Request(["tomita"], ["pre-norm"], seeds=()), "no seed"),
-        (Request([], ["pre-norm"]), "no task"),
-        (Request(["tomita"], []), "no arch"),
+        (RunOptions("tomita", "pre-norm", set={"train.steps": "many"}), "train.steps='many'"),
+        (RunOptions("tomita", "pre-norm", seeds=()), "no seed"),
+        (RunOptions([], "pre-norm"), "no task"),
+        (RunOptions("tomita", []), "no arch"),
     ],
 )
 def test_wrong_requests_say_what_would_work(registry, request_, said):

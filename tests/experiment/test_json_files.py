@@ -6,12 +6,13 @@ import json
 
 import pytest
 import toys
+from helpers.planning import plan_of
 from helpers.registries import with_essentials
 
 import lgbench
 from lgbench import JsonFile, hookimpl
 from lgbench.errors import UsageError
-from lgbench.experiment.plan import Replanner, Request, plan
+from lgbench.experiment.plan import Replanner
 from lgbench.experiment.settings import json_content, setting_label
 from lgbench.extensions.loading import Distribution
 
@@ -51,7 +52,7 @@ def path(tmp_path):
 
 def planned(registry, *values):
     changes = {"model.sizes": ",".join(map(str, values))}
-    return plan(Request(["toy-walk"], ["from-file"], [], [0], "quick", changes), registry).experiments
+    return plan_of(registry, "toy-walk", "from-file", set=changes).experiments
 
 
 def test_the_record_has_the_content_and_the_protocol_its_hash(registry, path):
@@ -67,7 +68,7 @@ def test_a_run_depends_on_the_content_and_not_on_its_place_or_layout(registry, p
     other.write_text(json.dumps(dict(reversed(SIZES.items()))))
     first, second = planned(registry, path, other)[:1], planned(registry, other)
     assert first == second
-    (plain,) = plan(Request(["toy-walk"], ["from-file"], [], [0], "quick"), registry).experiments
+    (plain,) = plan_of(registry, "toy-walk", "from-file").experiments
     assert plain.run_id != second[0].run_id
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers.folders import PUBLISHED
 from helpers.plain_training import CPU
+from helpers.planning import plan_of
 from helpers.registries import parts_of, with_model
 from torch import Tensor, nn
 
@@ -23,7 +24,6 @@ from lgbench import (
     UsageError,
     hookimpl,
 )
-from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
@@ -94,7 +94,7 @@ def with_norm(norm: NormScheme) -> Registry:
 
 def test_a_norm_scheme_that_places_nothing_in_an_architecture_is_no_entry(registry):
     norms = [scheme.name for scheme in registry.norms if scheme.name != "no-norm"]
-    found = plan(Request(["max-retrieval"], [f"set-attention+{norm}" for norm in norms], (), (0,), "quick"), registry)
+    found = plan_of(registry, "max-retrieval", [f"set-attention+{norm}" for norm in norms])
     nowhere = ["final-norm", "input-norm", "pre-norm"]  # set-attention has no residual connection and no norm before its logits
     assert [experiment.record.norm for experiment in found.experiments] == [norm for norm in norms if norm not in nowhere]
     assert [sentence.split()[0] for sentence in found.refusals] == [f"set-attention+{norm}" for norm in nowhere]
@@ -174,7 +174,7 @@ def test_published_runs_have_the_ids_that_planning_gives_them_under_their_versio
         }
         ((run_id, filed),) = about.items()
         changes = {"evaluate.points": "0"}  # which there were none of under this protocol
-        (experiment,) = plan(Request([task], [entry], ["bema", "ema"], [0], "short", changes), registry).experiments
+        (experiment,) = plan_of(registry, task, entry, average=["bema", "ema"], protocol="short", set=changes).experiments
         used = ProtocolUse("standard", filed["protocol"]["version"])
         record = replace(experiment.record, task_version=filed["task_version"], protocol=used)
         assert record.run_id == run_id

@@ -6,11 +6,11 @@ from math import inf
 
 import pytest
 import toys
+from helpers.planning import plan_of
 from helpers.toy_registries import but, toys_and
 from torch import nn
 
 from lgbench import NormScheme, Unsupported, UsageError
-from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.experiment.settings import MAX_LENGTH, MAX_OPTION, MAX_STEPS
@@ -198,8 +198,7 @@ def test_an_option_that_nothing_has_or_that_cannot_be_is_refused_with_what_would
     ],
 )
 def test_a_value_of_a_grid_that_cannot_be_is_refused_and_the_others_are_planned(key, values, left, said):
-    request = Request(["toy-walk"], ["toy-table+toy-scaling"], (), (0, 1), "quick", {key: values})
-    found = plan(request, scaled())
+    found = plan_of(scaled(), "toy-walk", "toy-table+toy-scaling", seeds=(0, 1), set={key: values})
     assert [experiment.seed for experiment in found.experiments] == [0, 1]
     assert {dict(experiment.record.options)[key] for experiment in found.experiments} == {left}
     (refusal,) = found.refusals
@@ -214,14 +213,14 @@ def test_an_option_of_another_part_is_not_one_of_this(planned):
 def changes(registry: Registry, **settings: str) -> list[dict[str, str]]:
     """The changes that the labels of a grid name."""
     named = {key.replace("_", ".", 1): value for key, value in settings.items()}
-    found = plan(Request(["toy-walk"], ["toy-table"], (), (0,), "quick", named), registry)
+    found = plan_of(registry, "toy-walk", "toy-table", set=named)
     return [dict(experiment.record.protocol.changes) for experiment in found.experiments]
 
 
 def test_a_label_names_the_changed_settings_in_one_order(registry):
     labels = set()
     for asked in ({"train.steps": "5", "model.layers": "1"}, {"model.layers": "1", "train.steps": "5"}):
-        (experiment,) = plan(Request(["tomita-1"], ["pre-norm"], (), (0,), "quick", asked), registry).experiments
+        (experiment,) = plan_of(registry, "tomita-1", "pre-norm", set=asked).experiments
         assert experiment.train.steps == 5 and dict(experiment.record.options)["model.layers"] == 1
         labels.add(experiment.record.protocol)
     version = PROTOCOLS["quick"].version

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from helpers.planning import plan_of
 
 import lgbench
 from lgbench import UsageError
 from lgbench.cli.main import main
 from lgbench.errors import PluginError, Refused, RunFileError
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.function_files import take_functions
 from lgbench.extensions.registry import Registry
 from lgbench.submissions.inspection import gather, inspected
@@ -70,7 +70,7 @@ def trained(arch: str, results: Path, **options):
 def planned(file: Path, function: str = "build", task: str = "toy-walk", **changes: str):
     """The experiments of a request that names a function in a file."""
     names, files = take_functions([f"{file}:{function}"])
-    return plan(Request([task], names, [], [0], "quick", changes), Registry.load(files=files)).experiments
+    return plan_of(Registry.load(files=files), task, names, set=changes).experiments
 
 
 def refusal(file: Path, function: str, **options: str) -> str:

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from helpers.folders import ROOT, TESTS
+from helpers.planning import plan_of
 from helpers.processes import install
 
 from lgbench import UsageError
 from lgbench.cli.main import main
 from lgbench.contracts import CONTRACT
 from lgbench.errors import PluginError
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions import loading
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
@@ -97,7 +97,7 @@ def test_a_file_may_provide_a_task_whose_versions_never_share_a_board(tmp_path):
     text = (TESTS / "toys.py").read_text().replace("{", "{{").replace("}", "}}")
     path = file(tmp_path / "mine", text=text)
     registry = Registry.load(files=[path])
-    (experiment,) = plan(Request(["toy-walk"], ["toy-table"], ["toy-mean"], [0], "quick"), registry).experiments
+    (experiment,) = plan_of(registry, "toy-walk", "toy-table", average="toy-mean").experiments
     stamp, record = hashlib.sha256(path.read_bytes()).hexdigest()[:8], experiment.record
     assert record.task == record.family == f"toy-walk~{stamp}"
     assert record.entry == f"toy-table~{stamp}+toy-nothing~{stamp}"
@@ -136,7 +136,7 @@ def test_a_things_label_in_a_file_differs_from_an_installed_name(tmp_path):
     (clash,) = registry.problems()
     assert f"or use peri-norm~{stamp} for that of the file" in clash
     entry = f"transformer+peri-norm~{stamp}"
-    (experiment,) = plan(Request(["tomita-1"], [f"peri-norm~{stamp}"], [], [0], "quick"), registry).experiments
+    (experiment,) = plan_of(registry, "tomita-1", f"peri-norm~{stamp}").experiments
     assert experiment.entry == entry
     assert experiment.record.norm == f"peri-norm~{stamp}"
     assert experiment.parts["norm"].about == "nothing anywhere"  # and not the built-in one
@@ -146,7 +146,7 @@ def test_a_thing_that_a_file_provides_and_does_not_list_is_named_by_its_content(
     monkeypatch.syspath_prepend(TESTS)
     registry = Registry.load(files=[file(tmp_path / "mine", text=GROWING)])
     stamp = registry.plugins[-1].distribution.stamp
-    (experiment,) = plan(Request(["growing-3"], ["pre-norm"], [], [0], "quick"), registry).experiments
+    (experiment,) = plan_of(registry, "growing-3", "pre-norm").experiments
     assert (experiment.record.task, experiment.record.family) == (f"growing-3~{stamp}", f"growing-3~{stamp}")
     assert experiment.task.name == "growing-3"
 

@@ -15,10 +15,11 @@ from helpers.run_files import simulated, write_rows
 
 from lgbench import checkout
 from lgbench.errors import PluginError, UsageError
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.extensions import loading
 from lgbench.extensions.loading import UNKNOWN, source_of
 from lgbench.extensions.registry import Registry
+from lgbench.options import RunOptions
 from lgbench.results import run_files
 from lgbench.results.compare import compare
 from lgbench.results.entries import Use, suffixes
@@ -90,7 +91,7 @@ def test_a_source_changes_with_any_name_or_content_of_a_package_and_with_nothing
 def test_an_edit_after_the_import_is_refused_since_nobody_can_say_which_sources_run(tmp_path, monkeypatch):
     install(tmp_path, "edited_later", TOYS, "1.0", "edited-later")
     monkeypatch.syspath_prepend(tmp_path)
-    request = Request(["toy-walk"], ["toy-table"], [], [0], "quick")
+    request = RunOptions("toy-walk", "toy-table", average=[], seeds=[0], protocol="quick")
     names = {"LGBENCH_PLUGINS": "edited_later,lgbench_measurements,lgbench_optimizers"}
     try:
         before = plan(request, Registry.load(names)).experiments
@@ -144,7 +145,7 @@ def test_uncommitted_changes_of_what_decides_numbers_have_a_hash_and_nothing_els
 
 
 def test_a_changed_checkout_is_part_of_a_runs_identity_and_one_without_changes_is_not(monkeypatch):
-    request = Request(["tomita-1"], ["pre-norm"], [], [0], "quick")
+    request = RunOptions("tomita-1", "pre-norm", average=[], seeds=[0], protocol="quick")
 
     def record(digits: str):
         monkeypatch.setattr(loading, "changed_sources", lambda: digits)

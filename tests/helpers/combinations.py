@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 
+from helpers.planning import plan_of
 from lgbench.errors import LgbenchError
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 
 SMALL = {
@@ -53,9 +53,9 @@ def population(registry: Registry, row: Row) -> tuple[Experiment, ...]:
     """The models of a row; none where they are refused."""
     entry = "+".join(name for factor, name in row.items() if factor not in ("task", "optimizer"))
     averagers, seeds = registry.averagers.names(), range(MODELS)
-    request = Request([row["task"]], [entry], averagers, seeds, "quick", SMALL, row.get("optimizer", "adamw"))
+    asked = {"average": averagers, "seeds": seeds, "set": SMALL, "optimizer": row.get("optimizer", "adamw")}
     try:
-        return plan(request, registry).experiments
+        return plan_of(registry, row["task"], entry, **asked).experiments
     except LgbenchError:
         return ()
 

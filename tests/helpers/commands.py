@@ -63,6 +63,11 @@ def rows(folder: Path) -> dict[str, str]:
     return {path.name: repr(run_files.read(path).to_pylist()) for path in folder.glob("*.parquet")}
 
 
+def versions(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Identity and time of each run file. Once there, a file stays as it is."""
+    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in run_files.find(folder)}
+
+
 def left(folder: Path) -> list[str]:
     """Names of everything in a results folder except run files."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix != ".parquet")

@@ -25,13 +25,13 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from helpers.combinations import pairwise, population
+from helpers.planning import plan_of
 from helpers.registries import with_model
 from lgbench import Batch
 from lgbench.contracts import Language, Predictions, Strings, StringScores
 from lgbench.errors import first_line
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.measurement import evaluate
 from lgbench.measurement.scores import of_source
@@ -200,8 +200,9 @@ def faults() -> dict[str, tuple[Experiment, ...]]:
         "a number that is copied to the device": lambda x: x * torch.tensor(2.0, device=x.device),
         "a value that is asked for": lambda x: x * x.max().item(),
     }
-    asked = Request(["toy-walk"], ["toy-own"], (), [0, 1], "quick", {"train.steps": "4", "train.batch": "2"})
-    return {name: plan(asked, with_model(partial(Own, change))).experiments for name, change in models.items()}
+    asked = {"seeds": (0, 1), "set": {"train.steps": "4", "train.batch": "2"}}
+    registries = {name: with_model(partial(Own, change)) for name, change in models.items()}
+    return {name: plan_of(registry, "toy-walk", "toy-own", **asked).experiments for name, registry in registries.items()}
 
 
 FEW = ({"architecture": "transformer", "norm": "peri-norm", "task": "tomita-4"},)

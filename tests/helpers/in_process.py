@@ -2,60 +2,48 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from lgbench import functions
-from lgbench.execution import jobs
+from lgbench import Demand, Pool, functions
+from lgbench.execution import workers
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import PopulationRunner
+from lgbench.execution.scheduler import PlanOutcome, Scheduler
 from lgbench.execution.tracking import Tracking
-from lgbench.execution.work_queue import Dispatcher, Done, LockedPopulation, released
-from lgbench.execution.workers import Setup, Train, Trainer, Workers, trained_alone
+from lgbench.execution.workers import Job, Local, Outcome, Setup, trained_alone, trainer
+from lgbench.experiment.components import experiments_of
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.experiment.plan import Plan, plan
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
-from lgbench.functions import PlanOutcome, run_plan
+from lgbench.options import RunOptions
+from lgbench.results import run_files
 
 
-class InProcess(Dispatcher):
-    """Trains one population after another in this process."""
+class InProcess:
+    """A pool that trains each population when it is submitted, in this process."""
 
-    most = 1
+    workers = 1
 
-    def __init__(self, runner: PopulationRunner) -> None:
-        self.runner, self.done = runner, list[Done]()
+    def __init__(self, train: Callable[[Job], Iterator[Path]]) -> None:
+        self.train = train
 
-    @property
-    def busy(self) -> int:
-        return len(self.done)
-
-    def begin(self, locked: LockedPopulation) -> None:
-        written: list[Path] = []
+    def submit(self, job: Job) -> Future[Outcome]:
+        written, ended = [], Future()
         try:
-            for path in self.runner.run(locked.planned, locked.experiments, locked.folder):
+            for path in self.train(job):
                 written.append(path)
         except Exception as error:
-            self.done.append(released(locked, written, error))
-        except BaseException as interrupt:
-            locked.release(interrupt)
-            raise
+            ended.set_result(Outcome(error, written))
         else:
-            self.done.append(released(locked, written))
-
-    def ended(self, seconds: float | None) -> Iterator[Done]:
-        if self.done:
-            yield self.done.pop()
-        else:  # other commands train all that is left
-            time.sleep(seconds or 0)
-
-    def stop(self) -> None:
-        """Nothing runs in between."""
+            ended.set_result(Outcome(None, written))
+        return ended
 
 
 def run_here(
@@ -66,10 +54,16 @@ def run_here(
     loaded: Sequence[Distribution] = (),
     kind: type[InProcess] = InProcess,
 ) -> PlanOutcome:
-    """Outcome of a plan, trained in this process. `loaded` are the plugins of the metadata."""
-    plan = experiments if isinstance(experiments, Plan) else Plan(tuple(experiments), ())
-    display = display or ProgressDisplay()
-    return run_plan(plan, execution, folder, display, kind(PopulationRunner(execution, folder, display, loaded)))
+    """Outcome of experiments, trained in this process. `loaded` are the plugins of the metadata."""
+    experiments = experiments.experiments if isinstance(experiments, Plan) else experiments
+    by_id, display = {experiment.run_id: experiment for experiment in experiments}, display or ProgressDisplay()
+    runner = PopulationRunner(execution, folder, display, loaded)
+
+    def train(job: Job) -> Iterator[Path]:
+        return runner.run(job.population, [by_id[record.run_id] for record in job.population.runs], job.folder)
+
+    run_files.require_writable(folder)
+    return Scheduler(experiments, Setup(folder, execution), display).run(kind(train))
 
 
 _LATEST: list[Registry] = []
@@ -77,10 +71,10 @@ _LATEST: list[Registry] = []
 
 
 def train_here(patch: pytest.MonkeyPatch) -> None:
-    """Let `lgbench run`, :func:`lgbench.run` and :func:`lgbench.run_population` train in this process."""
+    """Let `lgbench run` and :func:`lgbench.run` train in this process, and jobs in that of the executor."""
     patch.setattr(functions, "resolve", _resolved)
-    patch.setattr(functions, "Workers", _of_latest)
-    patch.setattr(jobs, "trained_alone", _trained_here)
+    patch.setattr(functions, "Local", _Here)
+    patch.setattr(workers, "trained_alone", _trained_here)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -94,21 +88,33 @@ def in_process() -> Iterator[None]:
 @pytest.fixture
 def worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training in worker processes, as users have it."""
-    monkeypatch.setattr(functions, "Workers", Workers)
-    monkeypatch.setattr(jobs, "trained_alone", trained_alone)
+    monkeypatch.setattr(functions, "Local", Local)
+    monkeypatch.setattr(workers, "trained_alone", trained_alone)
 
 
-def _resolved(request: Request, registry: Registry) -> Plan:
+def _resolved(options: RunOptions, registry: Registry) -> Plan:
     _LATEST[:] = [registry]
-    return plan(request, registry)
+    return plan(options, registry)
 
 
-def _of_latest(setup: Setup, display: ProgressDisplay) -> InProcess:
+class _Here(Local):
     """Loading the plugins again, as a worker does, would take a second for each command."""
-    (registry,) = _LATEST
-    tracking = Tracking([registry.trackers[name] for name in setup.trackers], display.say)
-    return InProcess(PopulationRunner(setup.execution, setup.results, display, registry.loaded(), tracking))
+
+    @contextmanager
+    def open(self, demand: Demand) -> Iterator[Pool]:
+        (registry,) = _LATEST
+        runners: list[PopulationRunner] = []
+
+        def train(job: Job) -> Iterator[Path]:
+            setup, population = job.setup, job.population
+            if not runners:
+                tracking = Tracking([registry.trackers[name] for name in setup.trackers], self.display.say)
+                runners.append(PopulationRunner(setup.execution, setup.results, self.display, registry.loaded(), tracking))
+            experiments = list(experiments_of(population.runs, population.measurements, registry))
+            return runners[0].run(population, experiments, job.folder)
+
+        yield Pool(InProcess(train).submit, 1)
 
 
-def _trained_here(population, folder, setup, display) -> list[Path]:
-    return list(Trainer(setup, population.plugins, display).train(Train(setup, population, folder)))
+def _trained_here(job: Job, display: ProgressDisplay) -> Outcome:
+    return Outcome(None, list(trainer(job, display)(job)))

@@ -15,11 +15,11 @@ import toys
 
 from helpers.in_process import run_here
 from helpers.plain_training import CPU
+from helpers.planning import plan_of
 from helpers.registries import with_essentials
 from lgbench import Budget, Task, hookimpl
 from lgbench.execution import device
 from lgbench.execution.device import Execution
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
@@ -69,11 +69,12 @@ def make(
     """Real runs of a checkout without changes."""
     keeps = request.pop("keep_weights", False)
     execution = Execution(CPU, compile=False, population=request.pop("population", None), keep_weights=keeps)
-    asked = Request(request.pop("tasks", ["small"]), archs, request.pop("averagers", ["toy-mean"]), seeds, **request)
+    asked = {"average": "toy-mean", "seeds": seeds, "protocol": "short"} | request
     known = installed or registry()
+    planned = plan_of(known, asked.pop("task", "small"), archs, **asked)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "git_commit", lambda: COMMIT)
-        outcome = run_here(plan(asked, known), execution, folder, loaded=known.loaded())
+        outcome = run_here(planned, execution, folder, loaded=known.loaded())
     assert not outcome.failed
     return outcome.written
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from helpers.plain_training import CPU
@@ -20,6 +21,19 @@ def queue_on(folder: Path, experiments: Sequence[Experiment]) -> WorkQueue:
 def take(folder: Path, experiments: Sequence[Experiment], most: int = 100, **options) -> LockedPopulation | None:
     left = {experiment.run_id: experiment for experiment in experiments}
     return queue_on(folder, experiments).take(left, most, **options)
+
+
+@contextmanager
+def taken(*asked, **options) -> Iterator[LockedPopulation]:
+    """Context with a population of :func:`take`, which ends as a training does: whole, or by an error."""
+    population = take(*asked, **options)
+    assert population
+    try:
+        yield population
+    except BaseException as error:
+        population.release(error)
+        raise
+    population.release()
 
 
 def finish(folder: Path, experiments: Sequence[Experiment]) -> None:

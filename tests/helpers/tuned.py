@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lgbench.execution.tuning import FOLDER
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.results import run_files
+from lgbench.results.run_files import TUNING
 
 SETTINGS = {
     "name": "tuned",
@@ -52,7 +52,7 @@ def tuned_everywhere(tuned, toys_alone, tmp_path: Path, monkeypatch: pytest.Monk
 
 def values(folder: Path) -> dict[str, tuple[object, str]]:
     """Of each run and tuning run by its path: its experiment with the tuning that chose its rate, and all bits of its rows."""
-    paths = [path for place in (folder, folder / FOLDER) for path in run_files.find(place)]
+    paths = [path for place in (folder, folder / TUNING) for path in run_files.find(place)]
     return {
         str(path.relative_to(folder)): (run_files.metadata(path)["experiment"], repr(run_files.read(path).to_pylist()))
         for path in paths

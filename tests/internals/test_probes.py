@@ -15,6 +15,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from helpers.plain_training import CPU
+from helpers.planning import plan_of
 from helpers.registries import BUILT_IN_METRICS, with_model
 from helpers.toy_registries import Marked, Weighted, toys_and
 from torch import nn
@@ -23,7 +24,6 @@ import lgbench
 from lgbench import AttentionSpec, Need, Random
 from lgbench.attending import masked_logits, needed_inputs
 from lgbench.cli.main import main
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.internals import parts
 from lgbench.internals.parts import PartsSight
@@ -40,7 +40,7 @@ QUICK = {"train.steps": "2", "train.batch": "4", "evaluate.contexts": "6", "eval
 
 def experiment(task, arch, probes=("all",), registry=INSTALLED, **changes):
     settings = QUICK | {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
-    return plan(Request([task], [arch], (), (0,), "quick", settings, probes=probes), registry).experiments[0]
+    return plan_of(registry, task, arch, set=settings, probe=probes).experiments[0]
 
 
 def probed(experiment, change=lambda model: None):
@@ -516,7 +516,7 @@ def test_a_map_has_a_row_for_each_layer(runs, tmp_path):
 def test_names_of_probes_are_checked_before_anything_is_trained():
     with pytest.raises(lgbench.UsageError, match="no probe 'atention_max'; did you mean 'attention_max'"):
         experiment("tomita-1", "pre-norm", ["atention_max"])
-    found = plan(Request(["tomita-1"], ["pre-norm"], (), (0,), "quick", probes=["attention_on_source"]), INSTALLED)
+    found = plan_of(INSTALLED, "tomita-1", "pre-norm", probe=["attention_on_source"])
     assert found.refusals == ("the probe attention_on_source is not defined for tomita-1",)
     assert {m.name for m in found.experiments[0].measurements} == BUILT_IN_METRICS
 
@@ -527,7 +527,7 @@ def test_a_run_that_is_there_without_a_probe_is_named(runs):
     words = [*asked.split(), *settings, "--no-compile", "--probe", "attention_max", "--results", runs / "without"]
     code, said = command(*words)
     assert code == 0 and "2 runs were done before and not run again" in said
-    assert "2 runs lack the probe attention_max (version 1): to measure it, run again with another --results folder" in said
+    assert "2 runs lack the probe attention_max (version 1): run again with another --results folder" in said
 
 
 # Files

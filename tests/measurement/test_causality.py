@@ -9,6 +9,7 @@ import torch
 import toys
 from helpers.in_process import run_here
 from helpers.plain_training import CPU, initial
+from helpers.planning import plan_of
 from helpers.run_files import simulated, write_rows
 from helpers.toy_registries import METRICS, Marked, experiment_of, toys_and
 from torch import nn
@@ -18,7 +19,6 @@ from lgbench.conformance.check import stirred
 from lgbench.contracts import SOUNDNESS
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
-from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.extensions.registry import Registry
 from lgbench.measurement import causality
@@ -155,7 +155,7 @@ def sound_pairs(registry, entries, task):
     found = []
     for entry in entries:
         try:
-            (experiment,) = plan(Request([task], [entry], (), (0,), "standard"), registry).experiments
+            (experiment,) = plan_of(registry, task, entry, protocol="standard").experiments
         except UsageError:
             continue
         asked = causality.question(experiment.task, experiment.train, experiment.evaluate, seed=0)
@@ -222,10 +222,10 @@ def made(tmp_path_factory):
     """Runs of the three, five seeds each, and everything that was said."""
     folder = tmp_path_factory.mktemp("runs")
     registry = toys_and(architecture=[Hostile(), Honest(), Overflows()])
-    request = Request(["toy-walk"], ["hostile", "honest", "overflows"], (), tuple(range(5)), "quick", SMALL)
+    planned = plan_of(registry, "toy-walk", ["hostile", "honest", "overflows"], seeds=range(5), set=SMALL)
     display = ProgressDisplay()
     display.say = (heard := []).append
-    outcome = run_here(plan(request, registry), Execution(CPU, False), folder, display)
+    outcome = run_here(planned, Execution(CPU, False), folder, display)
     assert not outcome.failed
     return folder, heard
 

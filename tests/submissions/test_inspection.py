@@ -24,11 +24,10 @@ from lgbench.contracts import Answers
 from lgbench.errors import Refused
 from lgbench.execution import device
 from lgbench.execution.progress import ProgressDisplay
-from lgbench.execution.tuning import FOLDER
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.extensions.registry import Registry
-from lgbench.functions import carry_out, command_of
+from lgbench.functions import Command
 from lgbench.measurement.evaluate import evaluate
 from lgbench.options import RunOptions
 from lgbench.results import run_files
@@ -48,7 +47,7 @@ def installed() -> Registry:
 def made(tmp_path_factory) -> list[Path]:
     """A run of each task and, of one entry, some that diverged."""
     folder = tmp_path_factory.mktemp("made")
-    return published.make(folder, ("toy-table", "toy-fragile"), seeds=[2, 3], tasks=["small", "alone"])
+    return published.make(folder, ("toy-table", "toy-fragile"), seeds=[2, 3], task=["small", "alone"])
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +93,7 @@ def test_the_experiment_of_a_file_is_the_one_that_was_run(made, installed):
     for path in made:
         run, _ = read(path, installed)
         record = run.record
-        asked = Request([record.task], [record.entry], ["toy-mean"], [record.seed])
+        asked = RunOptions(record.task, record.entry, average="toy-mean", seeds=[record.seed])
         (experiment,) = plan(asked, installed).experiments
         assert run.experiment == experiment and run.experiment.measurements == experiment.measurements
         versions = {name: plugin.version for name, plugin in run.metadata.took_part.items()}
@@ -113,7 +112,7 @@ def test_a_run_with_another_optimizer_is_what_it_says(tmp_path):
     module = ModuleType("slow")
     module.lgbench_optimizers = hookimpl(specname="lgbench_optimizers")(lambda: [Slow()])
     installed = published.registry(slow=module)
-    (path,) = published.make(tmp_path, seeds=[3], tasks=["small-even"], installed=installed, optimizer="toy-slow")
+    (path,) = published.make(tmp_path, seeds=[3], task="small-even", installed=installed, optimizer="toy-slow")
     run, wrong = read(path, installed)
     assert not wrong and run.experiment.entry == "toy-table+toy-nothing+toy-slow"
     assert isinstance(run.experiment.optimizer, Slow)
@@ -319,11 +318,12 @@ def test_a_measurement_that_fails_is_a_reason_of_its_own(measured, tmp_path):
 def tuned_runs(tmp_path_factory, installed, tuned) -> list[Path]:
     """Both tasks of a family, seeds 0 to 4, of a checkout without changes."""
     folder = tmp_path_factory.mktemp("made")
-    options = RunOptions("small", "toy-table", average="toy-mean", seeds=range(5), protocol="tuned", compile=False, workers=1)
-    command = command_of(options, installed, ProgressDisplay())
+    how = {"protocol": "tuned", "compile": False, "workers": 1, "results": folder}
+    options = RunOptions("small", "toy-table", average="toy-mean", seeds=range(5), **how)
+    command = Command.of(options, installed, ProgressDisplay())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "git_commit", lambda: published.COMMIT)
-        outcome = carry_out(command, folder)
+        outcome = command.carry_out()
     assert not outcome.failed and len(outcome.written) == 10
     return outcome.written
 
@@ -338,7 +338,7 @@ def test_tuned_runs_are_filed_without_their_tuning_runs(tuned_runs, tmp_path, in
     assert run_files.metadata_of_runs(filed).keys() == {run for path in tuned_runs for run in run_files.metadata_of_runs(path)}
     assert check_filed(tmp_path, installed) == []
     with pytest.raises(Refused, match="it changes its protocol"):
-        submit([tuned_runs[0].parent / FOLDER], tmp_path, installed)
+        submit([tuned_runs[0].parent / run_files.TUNING], tmp_path, installed)
 
 
 def tuning_of(footer: dict[str, Any]) -> dict[str, Any]:

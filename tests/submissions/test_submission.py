@@ -188,7 +188,7 @@ def test_what_is_filed_counts_towards_what_must_be_there(later, filled, installe
 
 
 def test_an_entry_has_the_same_averagers_in_all_its_runs(made, board, tmp_path, installed):
-    other = published.make(tmp_path / "other", seeds=[1], averagers=[])
+    other = published.make(tmp_path / "other", seeds=[1], average=[])
     kept = [path for path in made if "toy-table" in path.name and _place(path)[1] != 1]
     (said,) = refusals([*kept, *other], board, installed)
     assert "has several averages: none with seed 1, and toy-mean with seeds 0 and 2 to 4; make all with the same --av" in said

@@ -36,7 +36,7 @@ def installed() -> Registry:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> list[Path]:
     """Three seeds of one task, trained together."""
-    return published.make(tmp_path_factory.mktemp("made"), seeds=range(3), tasks=["small-even"])
+    return published.make(tmp_path_factory.mktemp("made"), seeds=range(3), task="small-even")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_a_run_that_was_taken_from_another_seed_is_found(made, honest, tmp_path,
 
 
 def test_runs_that_diverged_diverge_again(tmp_path, installed):
-    paths = published.make(tmp_path, ("toy-fragile",), seeds=range(4), tasks=["small-walk"])
+    paths = published.make(tmp_path, ("toy-fragile",), seeds=range(4), task="small-walk")
     found = verdicts(paths, installed)
     assert len(found) == 4 and all(verdict.agrees for verdict in found)
     assert any(verdict.run.rows["diverged_step"][0].is_valid for verdict in found)
@@ -142,7 +142,7 @@ def test_a_run_is_trained_in_a_stack_as_large_as_its_own(honest, installed, tmp_
 
 
 def test_runs_of_one_stack_are_trained_together_and_others_alone(made, tmp_path, installed, monkeypatch):
-    alone = published.make(tmp_path, seeds=[1, 2], tasks=["small-even"], population=1, averagers=[])
+    alone = published.make(tmp_path, seeds=[1, 2], task="small-even", population=1, average=[])
     sizes = []
     train = runner.train
     monkeypatch.setattr(runner, "train", lambda e, *a, **o: (sizes.append([x.seed for x in e]), train(e, *a, **o))[1])
@@ -249,7 +249,7 @@ def test_runs_in_a_submission_file_are_verified_and_named_by_id_or_pattern(made,
 
 def test_quick_runs_and_changed_ones_are_verified_as_well(tmp_path, installed):
     changes = {"train.steps": "7", "model.scale": "2.5", "evaluate.contexts": "4"}
-    paths = published.make(tmp_path, seeds=[0], protocol="quick", changes=changes)
+    paths = published.make(tmp_path, seeds=[0], protocol="quick", set=changes)
     assert len(paths) == 2 and all(verdict.agrees for verdict in verdicts(paths, installed))
 
 
@@ -301,7 +301,7 @@ def test_an_interrupt_ends_with_a_sentence_and_gives_the_threads_back(honest, in
 def kept(tmp_path_factory) -> Path:
     """Runs of a language and of a task with vectors, with their weights. Tests must not write into it."""
     folder = tmp_path_factory.mktemp("kept")
-    published.make(folder, seeds=[0, 1], tasks=["small-even", "alone"], keep_weights=True)
+    published.make(folder, seeds=[0, 1], task=["small-even", "alone"], keep_weights=True)
     return folder
 
 

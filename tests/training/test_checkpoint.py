@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from lgbench.errors import RunFileError
 from lgbench.training import checkpoint as checkpoint_module
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
-from lgbench.training.data import CHUNK, stream, training_lengths
+from lgbench.training.data import stream
 from lgbench.training.population import Population
 from lgbench.training.train import Compiled, train
 
@@ -124,111 +124,77 @@ def test_a_population_comes_back_with_all_that_training_changes(registry, planne
     assert same == {"diverged"} | {name for name in fresh if name.startswith("average/bema/origin/")}
 
 
-def without_its_end(path: Path, size: int = -1) -> None:
-    saved(path)
-    path.write_bytes(path.read_bytes()[:size])
+def resaved(change):
+    """Function that saves the state with a change."""
+    return lambda path: saved(path, change(state()))
 
 
-def of_more_models(path: Path) -> None:
-    saved(path, {name: torch.cat([tensor, tensor]) if tensor.ndim else tensor for name, tensor in state().items()})
+def spoiled(change):
+    """Function that saves the state and changes the bytes of the file."""
+    return lambda path: (saved(path), path.write_bytes(change(path.read_bytes())))
 
 
 UNREADABLE = {
-    "truncated": without_its_end,
-    "truncated in its header": lambda path: without_its_end(path, 20),
-    "empty": lambda path: path.touch(),
-    "garbage": lambda path: path.write_bytes(b"\xff" * 1000),
+    "truncated": spoiled(lambda content: content[:-1]),
+    "truncated in its header": spoiled(lambda content: content[:20]),
+    "empty": Path.touch,
+    "garbage": spoiled(lambda content: b"\xff" * 1000),
     "without a step": lambda path: save_file(state(), path),
     "of an older version": lambda path: save_file(state(), path, metadata={"step": "7"}),
 }
 FOREIGN = {
-    "more models": of_more_models,
-    "another type": lambda path: saved(path, state() | {"step": state()["step"].float()}),
-    "another averager": lambda path: saved(path, {name.replace("toy-mean", "toy-mode"): t for name, t in state().items()}),
-    "a tensor too few": lambda path: saved(path, {name: t for name, t in state().items() if name != "diverged"}),
+    "of more models": resaved(lambda found: {name: torch.cat([t, t]) if t.ndim else t for name, t in found.items()}),
+    "of another type": resaved(lambda found: found | {"step": found["step"].float()}),
+    "of another averager": resaved(lambda found: {name.replace("toy-mean", "toy-mode"): t for name, t in found.items()}),
+    "with a tensor too few": resaved(lambda found: {name: t for name, t in found.items() if name != "diverged"}),
 }
-SPOILT = [(spoil, "cannot be read") for spoil in UNREADABLE.values()]
-SPOILT += [(spoil, "is of other models") for spoil in FOREIGN.values()]
 
 
-@pytest.mark.parametrize(("spoil", "said"), SPOILT, ids=[*UNREADABLE, *FOREIGN])
-def test_a_file_that_is_no_state_of_these_models_is_refused_and_leaves_them_as_they_are(path, spoil, said):
-    spoil(path)
+@pytest.mark.parametrize("spoil", [*UNREADABLE, *FOREIGN])
+def test_a_file_that_is_no_state_of_these_models_is_refused_and_leaves_them_as_they_are(path, spoil):
+    (UNREADABLE | FOREIGN)[spoil](path)
     tensors = blank(state())
+    said = "is of other models" if spoil in FOREIGN else "cannot be read"
     with pytest.raises(RunFileError, match=said) as raised:
         Checkpoint(path, every=60).restore(tensors)
     assert str(path) in str(raised.value)
     assert bits(tensors) == bits(blank(state()))
 
 
-def test_a_checkpoint_is_due_by_time_since_the_latest_one_and_at_the_end_where_there_is_one(path, clock):
-    checkpoint = Checkpoint(path, every=60)
-    assert not checkpoint.due(last=True)
-    for seconds, due in ((0, False), (59.9, False), (0.1, True)):
-        clock.now += seconds
-        assert checkpoint.due(last=False) == due
-    checkpoint.save(TrainingProgress(1), state())
-    assert not checkpoint.due(last=False) and checkpoint.due(last=True)
-    clock.now += 60
-    assert checkpoint.due(last=False)
-
-
-def test_the_last_step_of_a_long_training_is_saved_before_its_run_files_are_written(path, clock):
-    checkpoint = Checkpoint(path, every=600)
-    for seconds, due in ((9.9, False), (0.1, True)):
-        clock.now += seconds
-        assert checkpoint.due(last=True) == due and not checkpoint.due(last=False)
-
-
-SMALL = {"train_batch": 2, "train_average_every": 3}
-DIVERGING = SMALL | {"train_steps": 90, "train_lr": 0.0015}
-
-
-@pytest.fixture(scope="module", params=["prefixes", "sets of varying sizes", "models that diverge"])
-def population(request, registry, toy_registry, planned):
-    """Experiments that are trained together, and the numbers of their training at once."""
-    if request.param == "prefixes":
-        settings = SMALL | {"train_steps": 100, "train_max_length": 12, "model_width": 8, "model_layers": 1}
-        experiments = planned(registry, ["tomita-4", "tomita-1"], "peri-norm", (0, 3), averagers=None, **settings)
-    elif request.param == "models that diverge":
-        experiments = planned(toy_registry, "toy-walk", "toy-fragile", range(6), averagers=["toy-mean"], **DIVERGING)
-        diverged = train(experiments, CPU).diverged  # some models after the first stops and before the last
-        assert None in diverged and {step for step in diverged if step} <= set(range(38, CHUNK)) and any(diverged)
-    else:
-        settings = SMALL | {"train_steps": 100, "train_max_length": 9, "model_width": 8}
-        experiments = planned(registry, "max-retrieval", "set-attention", (0, 1), averagers=None, **settings)
-        assert len(set(training_lengths(experiments[0].task, experiments[0].train))) > 1
-    return experiments, numbers(train(experiments, CPU))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stops", [[1, 37, CHUNK, CHUNK + 7, 83], [37]], ids=str)
-def test_training_in_parts_has_the_numbers_of_training_at_once(population, path, stops):
-    experiments, whole = population
-    said: list[str] = []
-    for stop in stops:
-        with pytest.raises(KeyboardInterrupt):
-            train(experiments, CPU, stopping_after(stop), checkpoint=Checkpoint(path, 0), say=said.append)
-    seen: list[int] = []
-    resumed = train(experiments, CPU, lambda step, loss: seen.append(step), checkpoint=Checkpoint(path, 0), say=said.append)
-    assert numbers(resumed) == whole
-    assert seen == list(range(stops[-1] + 1, experiments[0].train.steps + 1))
-    assert said == [f"training goes on after step {stop}" for stop in stops]
-    variants = [b"".join(bits(weights).values()) for weights in resumed.weights.values()]
-    assert len(set(variants)) == len(variants) > 1  # equal averages would prove nothing
+@pytest.mark.parametrize(
+    ("every", "saves", "seconds", "last", "due"),
+    [
+        (60, False, 59.9, False, False),
+        (60, False, 60.0, False, True),
+        (60, True, 59.9, False, False),
+        (60, True, 60.0, False, True),
+        (60, False, 0.0, True, False),
+        (60, True, 0.0, True, True),  # a training that was saved before is saved at its end
+        (600, False, 9.9, True, False),
+        (600, False, 10.0, True, True),  # a long training is saved before its run files are written
+        (600, False, 10.0, False, False),
+    ],
+)
+def test_a_checkpoint_is_due_by_time_and_at_the_end_of_a_long_training(path, clock, every, saves, seconds, last, due):
+    checkpoint = Checkpoint(path, every)
+    if saves:
+        clock.now += 100
+        checkpoint.save(TrainingProgress(1), state())
+    clock.now += seconds
+    assert checkpoint.due(last) == due
 
 
 def test_steps_since_the_latest_checkpoint_are_done_again_with_the_same_numbers(toy_registry, planned, path, clock):
-    settings = SMALL | {"train_steps": 80}
+    settings = {"train_batch": 2, "train_average_every": 3, "train_steps": 100}
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=["toy-mean"], **settings)
     whole = numbers(train(experiments, CPU))
     clock.tick = 1.0  # one look a step, and one at each saving
     said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        train(experiments, CPU, stopping_after(50), checkpoint=Checkpoint(path, 30), say=said.append)
+        train(experiments, CPU, stopping_after(80), checkpoint=Checkpoint(path, 30), say=said.append)
     seen: list[int] = []
     resumed = train(experiments, CPU, lambda step, loss: seen.append(step), checkpoint=Checkpoint(path, 30), say=said.append)
-    assert said == ["training goes on after step 30"] and seen == list(range(31, 81))
+    assert said == ["training goes on after step 60"] and seen == list(range(61, 101))  # other chunks of data than at first
     assert numbers(resumed) == whole
 
 
@@ -246,7 +212,7 @@ def test_a_training_shorter_than_the_interval_writes_no_checkpoint(toy_registry,
     assert not list(path.parent.iterdir())
 
 
-@pytest.mark.parametrize("spoil", [without_its_end, of_more_models])
+@pytest.mark.parametrize("spoil", [UNREADABLE["truncated"], FOREIGN["of more models"]], ids=["truncated", "of more models"])
 def test_an_unusable_checkpoint_is_reported_and_training_starts_anew_with_the_same_numbers(toy_registry, planned, path, spoil):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=["toy-mean"], train_steps=20)
     whole = numbers(train(experiments, CPU))

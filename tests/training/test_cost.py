@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers.in_process import run_here
 from helpers.plain_training import CPU, plain_training
+from helpers.planning import plan_of
 from helpers.toy_registries import experiment_of
 
 from lgbench.errors import UsageError
@@ -16,7 +17,7 @@ from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import Scheduler, grouped
 from lgbench.execution.tuning import Stages
-from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.experiment.plan import Plan
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate
 from lgbench.training import cost, data
@@ -204,14 +205,14 @@ def test_a_model_that_does_not_fit_for_one_context_is_an_error_that_says_so(toy_
 )
 def test_compiling_follows_from_the_steps_for_each_program(registry, task, arch, protocol, pays):
     shorter_tests = {"evaluate.max_length": "48"}
-    experiment = plan(Request([task], [arch], [], [0], protocol, shorter_tests), registry).experiments[0]
+    experiment = plan_of(registry, task, arch, protocol=protocol, set=shorter_tests).experiments[0]
     assert cost.compiling_pays(experiment, CPU) == pays
     assert not cost.compiling_pays(experiment, torch.device("mps"))
 
 
 def test_tuning_runs_are_compiled_where_the_runs_that_follow_are(registry):
     """Tuning runs alone are too short for a program."""
-    whole = plan(Request(["set-complement"], ["pre-norm"], [], [0], "standard", {"train.steps": "600"}), registry)
+    whole = plan_of(registry, "set-complement", "pre-norm", protocol="standard", set={"train.steps": "600"})
     first = Stages(Path("none")).first(whole)
     (tuning,), (runs,) = grouped(first.experiments), grouped(whole.experiments)
     assert tuning[0].population_key != runs[0].population_key and tuning[0].program_key == runs[0].program_key

@@ -6,10 +6,10 @@ import os
 
 import pytest
 import torch
+from helpers.planning import plan_of
 from helpers.toy_registries import Weighted, toys_and
 from helpers.trainings import resumed_at
 
-from lgbench.experiment.plan import Request, plan
 from lgbench.training import cost
 from lgbench.training.data import stream
 from lgbench.training.population import Population
@@ -59,9 +59,7 @@ def test_a_captured_training_equals_one_step_after_the_other(registry, planned, 
 def test_weights_and_exact_targets_are_captured_too(targets):
     """Beside a training on a CPU, which has the same first weights and draws other contexts."""
     settings = {"train.steps": "300", "train.targets": targets}
-    experiments = plan(
-        Request(["toy-weighted"], ["toy-table"], (), (0, 1), "quick", settings), toys_and(task=Weighted())
-    ).experiments
+    experiments = plan_of(toys_and(task=Weighted()), "toy-weighted", "toy-table", seeds=(0, 1), set=settings).experiments
     losses = [train(experiments, device).curve.loss[-5:].mean(0).cpu() for device in (CUDA, torch.device("cpu"))]
     torch.testing.assert_close(*losses, rtol=0.05, atol=0.02)
 

@@ -13,6 +13,8 @@ from click.testing import CliRunner
 from helpers import published
 from helpers.folders import TESTS
 from helpers.plain_training import CPU
+from helpers.planning import plan_of
+from helpers.queues import taken
 from helpers.registries import BUILT_IN
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -20,15 +22,13 @@ from safetensors.torch import load_file
 import lgbench
 from lgbench.cli.main import main
 from lgbench.errors import RunFailed
-from lgbench.execution.jobs import filed
-from lgbench.execution.progress import ProgressDisplay
-from lgbench.execution.work_queue import WorkQueue
-from lgbench.experiment.components import experiments_of
-from lgbench.experiment.plan import Request, plan
+from lgbench.execution.device import Execution
+from lgbench.execution.work_queue import PlannedPopulation
+from lgbench.execution.workers import Job, Setup
 from lgbench.results import run_files, weights_files
 from lgbench.training.train import train
 
-WHAT = {"tasks": ["small-even"], "seeds": range(2)}
+WHAT = {"task": "small-even", "seeds": range(2)}
 CHANGING = ("seconds", "environment", "checksum")
 """Fields of a footer that differ from one time to the next."""
 
@@ -54,6 +54,10 @@ def plain(tmp_path_factory) -> Path:
     return folder
 
 
+def experiments(installed):
+    return plan_of(installed, "small-even", "toy-table", average="toy-mean", seeds=(0, 1), protocol="short").experiments
+
+
 def files(folder: Path) -> dict[str, bytes]:
     """Everything in a folder, and that nothing else is in it. Of run files the rows count, whose footers have the time."""
     found = {}
@@ -75,9 +79,8 @@ def test_keeping_weights_changes_no_row_no_name_and_nothing_else_in_the_footer(k
 
 
 def test_a_file_has_the_weights_of_the_training_to_the_bit_and_its_hash_is_in_the_footer(kept, installed):
-    experiments = plan(Request(["small-even"], ["toy-table"], ["toy-mean"], (0, 1)), installed).experiments
-    trained = train(experiments, CPU)
-    for index, experiment in enumerate(experiments):
+    trained = train(experiments(installed), CPU)
+    for index, experiment in enumerate(experiments(installed)):
         about = run_files.metadata(run_files.path_for(kept, experiment.record))["kept_weights"]
         (path,) = kept.glob(f"*.{experiment.run_id}.*.safetensors")
         assert path.name == f"{run_files.run_name(experiment.record)}.{about['sha256'][:8]}.safetensors"
@@ -109,7 +112,7 @@ def test_runs_that_are_there_without_weights_are_named(kept, plain, installed, m
     words = ["run", *named, "--keep-weights", "--results"]
     done = CliRunner().invoke(main, [*words, str(plain)])
     assert done.exit_code == 0
-    assert "2 runs have no kept weights: to keep them, run again with another --results folder" in done.stdout
+    assert "2 runs lack kept weights: run again with another --results folder" in done.stdout
     assert "kept weights" not in CliRunner().invoke(main, [*words, str(kept)]).stdout
 
 
@@ -129,7 +132,7 @@ def kill(source, target):
     give(source, target)
 
 os.link = kill
-published.make(published.Path(sys.argv[2]), tasks=["small-even"], seeds=range(2), keep_weights=True)
+published.make(published.Path(sys.argv[2]), task="small-even", seeds=range(2), keep_weights=True)
 """
 """Makes what the fixture `kept` has, and dies before so many files get their names."""
 
@@ -166,39 +169,34 @@ def test_damaged_weights_of_a_killed_process_are_set_aside(kept, tmp_path):
 def population(installed, monkeypatch):
     """The two runs as one planned population, and where its plugins are."""
     monkeypatch.setattr("lgbench.extensions.registry.Registry.load", classmethod(lambda cls, files=(), only=(): installed))
-    return lgbench.PlannedPopulation.of(
-        plan(Request(["small-even"], ["toy-table"], ["toy-mean"], (0, 1)), installed).experiments, 2, False
-    )
+    return PlannedPopulation.of(experiments(installed), 2, False)
 
 
 @pytest.mark.slow
-def test_an_engine_of_ones_own_gets_weights_beside_run_files(kept, population, tmp_path):
-    came = lgbench.run_population(population, device="cpu", keep_weights=True)
-    for name, content in came.items():
-        (tmp_path / name).write_bytes(content)
-    assert files(tmp_path) == files(kept)
-    shared = tmp_path / "shared"
-    again = lgbench.run_population(population, device="cpu", keep_weights=True, results=shared)
-    assert files(shared) == files(kept) and again.keys() == came.keys()
-    assert len(lgbench.run_population(population, device="cpu")) == 2
+def test_a_job_on_another_machine_gives_weights_beside_run_files(kept, population):
+    for keeps in (True, False):
+        setup = Setup(Path("nowhere"), Execution(CPU, keep_weights=keeps))
+        outcome = Job(setup, population, Path("/nowhere/else"))()
+        assert outcome.error is None and not outcome.written
+        weights = {name: content for name, content in outcome.files.items() if name.endswith(".safetensors")}
+        assert outcome.files.keys() - weights.keys() == {path.name for path in kept.glob("*.parquet")}
+        assert weights == ({path.name: path.read_bytes() for path in kept.glob("*.safetensors")} if keeps else {})
 
 
 @pytest.mark.parametrize("damage", ["none", "flipped", "missing"])
 def test_weights_that_come_back_from_another_machine_are_filed_before_their_run_or_neither_is(
-    kept, population, installed, tmp_path, damage
+    kept, installed, tmp_path, damage
 ):
     came = {path.name: path.read_bytes() for path in kept.iterdir()}
     name = next(name for name in came if ".seed-1." in name and name.endswith(".safetensors"))
     content = came.pop(name)
     if damage != "missing":
         came[name] = content[:-1] + bytes([content[-1] ^ (damage == "flipped")])
-    experiments = list(experiments_of(population.runs, population.measurements, installed))
-    left = {experiment.run_id: experiment for experiment in experiments}
-    with WorkQueue(tmp_path, experiments, CPU).take(left, 2) as locked:
+    with taken(tmp_path, experiments(installed), 2) as locked:
         if damage == "none":
-            assert len(filed(locked, came, ProgressDisplay())) == 2
+            assert len(locked.filed(came, print)) == 2
         else:
             with pytest.raises(RunFailed, match=re.escape(f"{name} came back damaged")):
-                filed(locked, came, ProgressDisplay())
+                locked.filed(came, print)
     expected = {n: c for n, c in files(kept).items() if damage == "none" or ".seed-0." in n}
     assert files(tmp_path) == expected

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from helpers.plain_training import CPU, scores
+from helpers.planning import plan_of
 from helpers.registries import with_model
 from torch import nn
 
 from lgbench.errors import UsageError
 from lgbench.execution.scheduler import grouped
-from lgbench.experiment.plan import Replanner, Request, plan
+from lgbench.experiment.plan import Replanner
 from lgbench.measurement import evaluate
 from lgbench.training import step
 from lgbench.training.train import train
@@ -25,7 +26,7 @@ SETTINGS = {
 
 
 def planned(registry, task, arch, precision, averagers=(), seeds=(0, 1)):
-    return plan(Request([task], [arch], averagers, seeds, "quick", SETTINGS, precision=precision), registry).experiments
+    return plan_of(registry, task, arch, average=averagers, seeds=seeds, set=SETTINGS, precision=precision).experiments
 
 
 @pytest.mark.slow

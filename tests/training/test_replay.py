@@ -9,12 +9,12 @@ import pytest
 import torch
 import toys
 from helpers.combinations import pairwise, population
+from helpers.planning import plan_of
 from helpers.registries import BUILT_IN, with_model
 from helpers.replay import Draws, Waits, assert_replay_is_equal
 from helpers.toy_registries import toys_and
 from torch import nn
 
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.training.step import Gradients
 
@@ -80,7 +80,7 @@ STEPS = {"train.steps": "8", "train.batch": "2", "train.average_every": "2"}
 
 
 def toys_planned(registry, arch="toy-table", averagers=("toy-mean",), optimizer="adamw"):
-    return plan(Request(["toy-walk"], [arch], averagers, [0, 1], "quick", STEPS, optimizer), registry).experiments
+    return plan_of(registry, "toy-walk", arch, average=averagers, seeds=[0, 1], set=STEPS, optimizer=optimizer).experiments
 
 
 def test_toys_without_a_fault_are_equal():

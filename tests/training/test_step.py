@@ -8,11 +8,11 @@ import pytest
 import torch
 import toys
 from helpers.plain_training import CPU, plain_training
+from helpers.planning import plan_of
 from helpers.toy_registries import Marked, Weighted, but, toys_and
 
 from lgbench import Optimizer
 from lgbench.execution.scheduler import grouped
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.loading import Distribution
 from lgbench.training.train import train
 
@@ -22,7 +22,7 @@ STEADY = {"train.steps": "10", "train.lr": "0.05", "train.warmup": "0", "train.b
 def planned(known, task, seeds=(0, 1), optimizer="adamw", averagers=(), **changes):
     settings = STEADY | {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
     tasks = [task] if isinstance(task, str) else task
-    return plan(Request(tasks, ["toy-table"], averagers, seeds, "quick", settings, optimizer), known).experiments
+    return plan_of(known, tasks, "toy-table", average=averagers, seeds=seeds, set=settings, optimizer=optimizer).experiments
 
 
 def assert_equal_to_plain_training(experiments, optimizer_of=torch.optim.AdamW):

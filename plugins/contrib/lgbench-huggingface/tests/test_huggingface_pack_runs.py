@@ -13,8 +13,9 @@ from click.testing import CliRunner
 from huggingface_pack_cases import BY_NAME
 
 from lgbench.cli.main import main
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
+from lgbench.options import RunOptions
 
 CHEAP = ["train.steps=3", "train.batch=4", "evaluate.contexts=4", "evaluate.strings=4", "evaluate.max_length=48"]
 
@@ -35,6 +36,6 @@ def test_a_run_of_llama_has_the_version_of_the_library_in_its_footer(tmp_path: P
 @pytest.mark.slow  # seconds
 def test_every_architecture_serves_every_family_at_its_sizes_but_for_two_that_have_no_single_layer() -> None:
     tasks = ["dyck-1-2", "set-complement", "max-retrieval", "dictionary-lookup", "tomita-5"]
-    found = plan(Request(tasks, list(BY_NAME), [], [0], "quick"), Registry.load())
+    found = plan(RunOptions(tasks, list(BY_NAME), average=[], seeds=[0], protocol="quick"), Registry.load())
     refused = {tuple(sentence.partition(": ")[0].split(" cannot be run on ")) for sentence in found.refusals}
     assert refused == set(product(["olmo-hybrid", "rwkv"], ["set-complement", "max-retrieval", "dictionary-lookup"]))

@@ -6,8 +6,9 @@ import pytest
 import torch
 from huggingface_pack_cases import BY_AUTOGRAD, BY_NAME
 
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
+from lgbench.options import RunOptions
 from lgbench.training.models import Trained
 from lgbench.training.train import train
 
@@ -25,7 +26,7 @@ FAST = ("llama", "bloom")
 
 
 def trained(name: str, seeds: list[int], said: list[str]) -> Trained:
-    request = Request(["dyck-1-2"], [name], [], seeds, "quick", CHEAP)
+    request = RunOptions("dyck-1-2", name, average=[], seeds=seeds, protocol="quick", set=CHEAP)
     return train(plan(request, Registry.load()).experiments, CPU, say=said.append)
 
 

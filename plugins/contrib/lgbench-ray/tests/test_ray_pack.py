@@ -25,19 +25,18 @@ OPTIONS = [
 LGBENCH = [sys.executable, "-c", "from lgbench.cli.main import main; main()"]
 CLUSTER = """
 import sys, threading, time
-from dataclasses import replace
 from pathlib import Path
 
 import ray
 from ray.cluster_utils import Cluster
 
 from lgbench.cli.main import main
-from lgbench.execution import jobs
+from lgbench.execution import scheduler
 
 results, shared, words = Path(sys.argv[1]), sys.argv[2] == "shared", sys.argv[3:]
 if not shared:  # no node sees the folder of a checkpoint
-    own = jobs.Jobs._job
-    jobs.Jobs._job = lambda self, locked: replace(own(self, locked), folder="/nowhere/else")
+    own = scheduler.Job
+    scheduler.Job = lambda setup, population, folder: own(setup, population, Path("/nowhere/else"))
 MEMORY = 100 * 2**20
 head = {"num_cpus": 0, "object_store_memory": MEMORY, "include_dashboard": False}
 cluster = Cluster(initialize_head=True, head_node_args=head)

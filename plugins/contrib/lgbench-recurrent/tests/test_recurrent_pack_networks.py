@@ -10,8 +10,9 @@ from torch.func import functional_call
 import lgbench_recurrent
 from lgbench import Answers, Parts, Signature, Tokens, Unsupported, Vectors
 from lgbench.conformance.check import Check
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
+from lgbench.options import RunOptions
 from lgbench.testing import checks
 from lgbench_norms import SCHEMES
 from lgbench_recurrent import lgbench_architectures
@@ -207,7 +208,7 @@ def test_what_cannot_be_built_is_refused_with_the_reason(kind: str, options: dic
 @kinds
 def test_a_norm_scheme_that_has_no_place_in_a_network_is_no_entry(kind: str) -> None:
     entries = [f"{kind}+{norm}" for norm in sorted(NORMS) if norm != "no-norm"]
-    found = plan(Request(["dyck-2-3"], entries, (), (0,), "quick"), Registry.load())
+    found = plan(RunOptions("dyck-2-3", entries, average=(), seeds=(0,), protocol="quick"), Registry.load())
     nowhere = [f"{kind}+{norm}" for norm in ("final-norm", "input-norm", "pre-norm")]
     assert [experiment.entry for experiment in found.experiments] == [entry for entry in entries if entry not in nowhere]
     assert [sentence.split()[0] for sentence in found.refusals] == nowhere

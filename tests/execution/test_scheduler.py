@@ -1,6 +1,9 @@
-"""Dispatch of populations: every run has a file or a reason, in whatever order and whoever else writes files."""
+"""Scheduler: every run has a file or a reason, in whatever order populations end and whoever else writes files."""
 
 from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,13 +11,13 @@ import toys
 from helpers.in_process import InProcess, run_here
 from helpers.made_runs import made
 from helpers.plain_training import CHEAP, CPU
-from helpers.queues import left, take
+from helpers.queues import abandon, finish, left, take
 from helpers.toy_registries import but, toys_and
 
 from lgbench import Random
 from lgbench.errors import RunFailed
 from lgbench.execution.device import Execution
-from lgbench.execution.work_queue import UNFINISHED
+from lgbench.execution.workers import Outcome
 from lgbench.randomness import key_of
 from lgbench.results import run_files
 
@@ -24,22 +27,18 @@ SETTINGS = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"ev
 class Reversed(InProcess):
     """Takes everything first and runs the last population first."""
 
-    most = 100
+    workers = 100
 
-    def __init__(self, runner) -> None:
-        super().__init__(runner)
+    def __init__(self, train) -> None:
+        super().__init__(train)
         self.taken = []
 
-    @property
-    def busy(self) -> int:
-        return len(self.taken)
+    def submit(self, job):
+        self.taken.append(job)
+        return SimpleNamespace(done=lambda: self.taken[-1] is job, result=self.trained)
 
-    def begin(self, locked) -> None:
-        self.taken.append(locked)
-
-    def ended(self, seconds):
-        super().begin(self.taken.pop())
-        yield from super().ended(seconds)
+    def trained(self):
+        return super().submit(self.taken.pop()).result()
 
 
 def planned_grid(planned, known=None):
@@ -99,21 +98,39 @@ def test_a_population_that_fails_is_reported_with_its_place_and_stops_no_other(p
     assert len(outcome.failed) == 2
     for failure, entry in zip(sorted(outcome.failed, key=str), ("toy-fragile", "toy-table"), strict=True):
         assert isinstance(failure, RunFailed) and isinstance(failure.__cause__, ValueError)
-        for said in ("toy-failing", entry, "3 models", "ValueError: no contexts today", "test_dispatcher.py:"):
+        for said in ("toy-failing", entry, "3 models", "ValueError: no contexts today", "test_scheduler.py:"):
             assert said in str(failure)
     assert left(tmp_path) == set()
     again = run(experiments, tmp_path, population=None)
     assert set(again.found) == expected and not again.written and len(again.failed) == 2
 
 
-def test_a_first_step_that_fails_is_reported_before_any_dispatcher_sees_it(planned, tmp_path):
+def test_a_population_of_a_killed_process_that_lacks_memory_now_is_trained_in_halves(planned, tmp_path):
+    """Also where its first run has a file already."""
+    experiments = planned(toys_and(), "toy-walk", "toy-table", (0, 1, 2, 3), **SETTINGS)
+    abandon(take(tmp_path, experiments, most=4))
+    finish(tmp_path, experiments[:1])
+    sizes = []
+
+    class Poor(InProcess):
+        def submit(self, job):
+            sizes.append(job.population.models)
+            ended = Future()
+            ended.set_result(Outcome(MemoryError()))
+            return ended if len(sizes) == 1 else super().submit(job)
+
+    outcome = run(experiments, tmp_path, Poor, population=None)
+    assert not outcome.failed and len(outcome.written) == 3 and sizes[0] == 4 and max(sizes[1:]) == 2
+
+
+def test_a_first_step_that_fails_is_reported_before_any_pool_sees_it(planned, tmp_path):
     """And a plugin's error in one group stops no other."""
     seen = []
 
     class Watching(InProcess):
-        def begin(self, locked):
-            seen.append(locked)
-            super().begin(locked)
+        def submit(self, job):
+            seen.append(job)
+            return super().submit(job)
 
     def fails(self, length, random):
         raise ValueError("no contexts today")
@@ -124,33 +141,16 @@ def test_a_first_step_that_fails_is_reported_before_any_dispatcher_sees_it(plann
     outcome = run(experiments, tmp_path, Watching, population=None)
     (failure,) = outcome.failed
     assert "toy-none" in str(failure) and "no contexts today" in str(failure)
-    assert [each.experiments[0].record.task for each in seen] == ["toy-largest"] and len(outcome.written) == 2
+    assert [each.population.runs[0].task for each in seen] == ["toy-largest"] and len(outcome.written) == 2
     assert left(tmp_path) == set()
-
-
-def test_a_population_is_locked_when_a_dispatcher_takes_it_and_free_when_it_ends(planned, tmp_path):
-    experiments = planned_grid(planned)
-    walks = [e for e in experiments if e.record.task == "toy-walk"]
-    held = []
-
-    class Watching(InProcess):
-        def begin(self, locked):
-            running = [path for path in (tmp_path / UNFINISHED).iterdir() if path.is_dir()]
-            held.append((running == [locked.folder], take(tmp_path, locked.experiments)))
-            super().begin(locked)
-
-    run(experiments, tmp_path, Watching)
-    assert held == [(True, None)] * 4
-    assert len(walks) == 3 and left(tmp_path) == set()
 
 
 def test_an_interrupt_reaches_whoever_started_the_run_and_what_is_done_stays(planned, local, tmp_path):
     class Impatient(InProcess):
-        def begin(self, locked):
+        def submit(self, job):
             if len(made(tmp_path)) == 3:
-                locked.release(KeyboardInterrupt())
                 raise KeyboardInterrupt
-            super().begin(locked)
+            return super().submit(job)
 
     with pytest.raises(KeyboardInterrupt):
         run(planned_grid(planned), tmp_path, Impatient)
@@ -166,12 +166,12 @@ def test_a_run_that_another_process_wrote_in_the_meantime_is_found_and_not_writt
     class Late(InProcess):
         """Somebody else finishes the runs of the first population while it is trained."""
 
-        def begin(self, locked):
+        def submit(self, job):
             if not (tmp_path / "other").exists():
                 run(experiments, tmp_path / "other")
                 for path in run_files.find(tmp_path / "other"):
                     path.rename(tmp_path / path.name)
-            super().begin(locked)
+            return super().submit(job)
 
     outcome = run(experiments, tmp_path, Late)
     assert outcome.written == [] and {path.name for path in outcome.found} == local.keys()
