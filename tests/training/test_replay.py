@@ -22,6 +22,7 @@ PACKS_OF_MODELS = (
     "lgbench_attention",
     "lgbench_huggingface",
     "lgbench_linear",
+    "lgbench_memory",
     "lgbench_positions",
     "lgbench_recurrent",
     "lgbench_x_transformers",
