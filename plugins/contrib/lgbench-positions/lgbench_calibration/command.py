@@ -28,7 +28,7 @@ THRESHOLD = 0.87
     type=float,
     default=THRESHOLD,
     show_default=True,
-    help="Lines stay whose mean attention is so many standard deviations above the mean of all lines.",
+    help="Lines stay whose share of attention is so many standard deviations above the mean.",
 )
 @click.option("--contexts", type=click.IntRange(1), default=64, show_default=True, help="Contexts of the training length.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides the contexts.")
@@ -40,8 +40,8 @@ THRESHOLD = 0.87
 def calibrate_bias(query: ModelQuery, out: Path, threshold: float, contexts: int, seed: int) -> None:
     """Find biases for a new training in the attention of a trained model.
 
-    RUN is a run file that `lgbench run --keep-weights` wrote, or the id of a run in the results folder. Attention is averaged
-    along diagonals and columns over contexts of the training length; lines that stand out go on to any length in the position
+    RUN is a run file that `lgbench run --keep-weights` wrote, or the id of a run in the results folder. Attention is added up
+    along diagonals and columns, over contexts of the training length. Lines that stand out go on to any length in the position
     code abc, as in:
 
     lgbench run --task TASK --arch abc --set position.calibration=FILE.json

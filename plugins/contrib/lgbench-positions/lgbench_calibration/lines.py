@@ -5,7 +5,7 @@ Shapes: n contexts, H heads, Q queries, K keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -48,32 +48,34 @@ def attention(whole: Restored, weights: str, inputs: Tensor) -> list[Tensor]:
 
 
 def heads_of(weights: Tensor, batch: Batch, threshold: float) -> list[Head]:
-    """Biases of each head, from its weights (n, H, Q, K) at the queries whose answers count."""
+    """Biases of each head, from its weights (n, H, Q, K) at the queries whose answers count.
+
+    The bias of a line is its share of their attention. Lines stay whose share is at least the mean of all lines plus
+    `threshold` standard deviations.
+    """
     n, _, queries, keys = weights.shape
     at = torch.arange(keys).expand(n, -1) if batch.positions is None else batch.positions
     counts = torch.ones(n, queries, dtype=torch.bool) if batch.weights is None else batch.weights[:, -queries:] > 0
     pairs = counts[..., None] & torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+    parts = weights.movedim(1, -1)[pairs] / counts.sum()  # (pairs, H): parts of the attention of all queries
     apart = at[:, keys - queries :, None] - at[:, None]
-    shares = weights.movedim(1, -1)[pairs]  # (pairs, H)
-    kinds = {"diagonals": apart[pairs], "columns": at[:, None].expand_as(apart)[pairs]}
-    found = {kind: standing_out(lines, shares, threshold) for kind, lines in kinds.items()}
-    return [{kind: heads[head] for kind, heads in found.items() if heads[head]} for head in range(weights.shape[1])]
+    lines = {"diagonals": apart, "columns": at[:, None].expand_as(apart)}
+    shares = {kind: shares_of(line[pairs], parts) for kind, line in lines.items()}
+    every = torch.cat([own for _, own in shares.values()])
+    least = (every.mean(0) + threshold * every.std(0, correction=0)).tolist()
+    heads: list[dict[str, dict[str, float]]] = [{} for _ in least]
+    for kind, (names, own) in shares.items():
+        for head, limit, share_of_each in zip(heads, least, own.T.tolist(), strict=True):
+            kept = {str(name): rounded(share) for name, share in zip(names, share_of_each, strict=True) if share >= limit}
+            head.update({kind: kept} if kept else {})
+    return [*heads]
 
 
-def standing_out(lines: Tensor, shares: Tensor, threshold: float) -> Sequence[Mapping[str, float]]:
-    """Mean attention of each head on the lines that stand out, from pairs with their line (N,) and attention (N, H).
-
-    A line stands out where its mean is at least the mean of all lines plus `threshold` standard deviations.
-    """
+def shares_of(lines: Tensor, parts: Tensor) -> tuple[list[int], Tensor]:
+    """Lines (L), and their shares (L, H), from pairs with their line (N,) and their parts (N, H)."""
     names, line_of = torch.unique(lines, return_inverse=True)
-    sums = shares.new_zeros(len(names), shares.shape[1]).index_add_(0, line_of, shares)
-    means = sums / line_of.bincount()[:, None]
-    least = means.mean(0) + threshold * means.std(0, correction=0)
-    return [
-        {
-            str(name): float(f"{mean:.{DIGITS}g}")
-            for name, mean in zip(names.tolist(), own.tolist(), strict=True)
-            if mean >= limit
-        }
-        for own, limit in zip(means.T, least.tolist(), strict=True)
-    ]
+    return names.tolist(), parts.new_zeros(len(names), parts.shape[1]).index_add_(0, line_of, parts)
+
+
+def rounded(share: float) -> float:
+    return float(f"{share:.{DIGITS}g}")

@@ -60,11 +60,10 @@ class BiasAlongLines(nn.Module):
 class Calibrated(Position):
     """Attention bias calibration (ABC): a fixed bias along the lines on which a trained model attends (arXiv 2310.11984).
 
-    Head h adds max(D_h[i - j], C_h[j]) to its logits: the mean attention on the diagonal i - j, or on the column j, of a model
-    that was trained without the bias, and -10000 outside of the lines that stand out. Lines go on beyond the training length.
-    `lgbench calibrate-bias` finds them in the kept weights of a run, and writes the file for `position.calibration`.
-
-    Our choices: the README of the pack says them. With position ids, i and j are the ids.
+    Head h adds max(D_h[i - j], C_h[j]) to its logits: the share of attention that a model without the bias has on the diagonal
+    i - j, or on the column j, and -10000 outside of the lines that stand out. Lines go on beyond the training length. With
+    position ids i and j are ids. `lgbench calibrate-bias` finds the lines in the kept weights of a run, and writes the file for
+    `position.calibration`. The README of the pack says what is our choice.
     """
 
     calibration: JsonFile = JsonFile()

@@ -79,17 +79,18 @@ def plain_lines(weights: Tensor, counts: Tensor, at: Tensor, threshold: float) -
     """Lines that stand out, in plain loops."""
     n, heads, queries, keys = weights.shape
     found: list[dict[str, dict[str, float]]] = [{} for _ in range(heads)]
-    for head, kind in product(range(heads), ("diagonals", "columns")):
-        on: dict[int, list[float]] = {}
+    for head in range(heads):
+        on: dict[tuple[str, int], float] = {}
         for b, i, j in product(range(n), range(queries), range(keys)):
             place = keys - queries + i
             if counts[b, i] and j <= place:
-                line = int(at[b, place] - at[b, j]) if kind == "diagonals" else int(at[b, j])
-                on.setdefault(line, []).append(float(weights[b, head, i, j]))
-        means = {line: fmean(values) for line, values in on.items()}
-        least = fmean(means.values()) + threshold * pstdev(means.values())
-        if out := {str(line): mean for line, mean in sorted(means.items()) if mean >= least}:
-            found[head][kind] = pytest.approx(out, rel=1e-3)
+                share = float(weights[b, head, i, j] / counts.count_nonzero())
+                for line in (("columns", int(at[b, j])), ("diagonals", int(at[b, place] - at[b, j]))):
+                    on[line] = on.get(line, 0) + share
+        least = fmean(on.values()) + threshold * pstdev(on.values())
+        for (kind, line), share in sorted(on.items()):
+            if share >= least:
+                found[head].setdefault(kind, {})[str(line)] = pytest.approx(share, rel=1e-3)
     return found
 
 
@@ -97,7 +98,7 @@ def plain_lines(weights: Tensor, counts: Tensor, at: Tensor, threshold: float) -
 @pytest.mark.parametrize("ids", [False, True])
 @pytest.mark.parametrize("marked", [False, True])
 @pytest.mark.parametrize("threshold", [0.0, 0.87, 9.0])
-def test_lines_stand_out_by_their_mean_over_the_queries_that_answer(
+def test_lines_stand_out_by_their_share_of_the_attention_of_queries_that_answer(
     queries: int, ids: bool, marked: bool, threshold: float
 ) -> None:
     generator = torch.Generator().manual_seed(3)
