@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -48,17 +47,18 @@ def calibrate_bias(query: ModelQuery, out: Path, threshold: float, contexts: int
     """
     from lgbench import Random, kept
     from lgbench.atomic_files import replaced
-    from lgbench_calibration.lines import Head, attention, heads_of
+    from lgbench.execution.device import full_float32
+    from lgbench_calibration.lines import attention, heads_of
 
     if out.suffix != ".json":
         raise UsageError(f"{str(out)!r} is no name of a file of biases: end it with .json")
-    own = query.found()
-    whole = kept.restore(own, installed(query.plugins, only=own.metadata.took_part), query.where())
+    own, where = query.found(), query.where()
+    whole = kept.restore(own, installed(query.plugins, only=own.metadata.took_part), where)
     experiment = whole.experiment
     batch = experiment.task.sample(experiment.train.max_length, Random(contexts, seed))
-    layers: list[Sequence[Head]] = [
-        heads_of(weights, batch, threshold) for weights in attention(whole, query.weights, batch.inputs)
-    ]
+    with full_float32():
+        by_layer = attention(whole, query.weights, batch.inputs.to(where))
+    layers = [heads_of(weights, batch, threshold) for weights in by_layer]
     _require_room(content := json.dumps({"layers": layers}))
     with replaced(out) as partial:
         partial.write_text(content + "\n", encoding="utf-8")

@@ -32,11 +32,11 @@ def attention(whole: Restored, weights: str, inputs: Tensor) -> list[Tensor]:
 
     def see(module: nn.Module, given: tuple[Tensor, ...], named: Mapping[str, Any], answer: Tensor) -> None:
         q, k, v, bias = given
-        identity = torch.eye(k.shape[-2]).expand(*k.shape[:2], -1, -1)
+        identity = torch.eye(k.shape[-2]).to(v).expand(*k.shape[:2], -1, -1)
         shares = module.forward(q, k, identity, bias, **named)  # a call would run this hook again
         if shares.shape[-2] != answer.shape[-2] or not torch.allclose(shares @ v, answer, atol=ROUNDING):
             raise UsageError(f"{whole.experiment.entry} has no weights of attention: the output is not linear in the values")
-        found.append(shares)
+        found.append(shares.cpu())
 
     model = watched(whole.experiment.parts, lambda parts: replace(whole.experiment, parts=parts).build())
     for each in model.attentions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Self, final
 
 import torch
@@ -90,11 +91,13 @@ class Calibrated(Position):
             )
         content: Any = json.loads(self.calibration)
         try:
-            return [[{kind: _lines(head[kind]) for kind in head} for head in layer] for layer in content["layers"]]
+            return [[_lines(**head) for head in layer] for layer in content["layers"]]
         except (KeyError, TypeError, ValueError, AttributeError):
             form = '{"layers": [[{"diagonals": {"1": 0.9}, "columns": {}}]]}, a list of heads for each layer'
             raise Unsupported(f"the calibration of abc has another form than {form}") from None
 
 
-def _lines(found: Mapping[str, Any]) -> Lines:
-    return {str(int(line)): float(bias) for line, bias in found.items()}
+def _lines(diagonals: Lines = MappingProxyType({}), columns: Lines = MappingProxyType({})) -> Mapping[str, Lines]:
+    """Lines of one head by kind, with numbers."""
+    kinds = {"diagonals": diagonals, "columns": columns}
+    return {kind: {str(int(line)): float(bias) for line, bias in lines.items()} for kind, lines in kinds.items()}

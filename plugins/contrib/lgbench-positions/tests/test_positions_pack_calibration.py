@@ -192,6 +192,7 @@ def test_a_model_without_attention_has_no_lines(tmp_path: Path) -> None:
         ("", "abc needs biases: --set position.calibration=FILE.json, with a file that `lgbench calibrate-bias` wrote"),
         ("{}", "the calibration of abc has another form than"),
         ('{"layers": [[{"diagonals": {"x": 1}}]]}', "the calibration of abc has another form than"),
+        ('{"layers": [[{"diagonal": {"1": 1}}]]}', "the calibration of abc has another form than"),
         ('{"layers": [[{"diagonals": [1]}]]}', "the calibration of abc has another form than"),
         ('{"layers": []}', "has [] heads by layer, and the model [3]: calibrate with such a model"),
         ('{"layers": [[{}], [{}]]}', "has [1, 1] heads by layer, and the model [3]"),
