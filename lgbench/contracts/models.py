@@ -273,6 +273,9 @@ class Architecture(ABC):
     """One sentence, if the class's docstring does not describe this object."""
     defaults: Mapping[str, str] = MappingProxyType({})
     """Default part of each kind that the architecture takes: norm, attention, position. An entry may name another part."""
+    reads_positions: bool = False
+    """Whether models read the position ids of a task themselves, in inputs (B, T, 2). Otherwise the position code alone gets
+    them, and models get the tokens (B, T)."""
     ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})
     """Least and greatest value by option; `math.inf` for no greatest value. A value out of range is refused before a model is
     built. An integer without a range is at most 16384 away from 0."""

@@ -155,6 +155,8 @@ class Task(ABC):
     """Budgets by the protocol's name, for tasks in need of other numbers than the protocol's own. Tasks differ too much for one
     number of steps, and the core knows no task by name."""
 
+    words: tuple[str, ...] = ()
+    """Name of each input token, in order, for texts of contexts; empty for numbers."""
     facts: Facts | None = None
     """Published facts, in the metadata of every run."""
 
@@ -172,28 +174,34 @@ class Task(ABC):
         return tuple(str(i) for i in range(self.signature.classes))
 
     def text(self, inputs: Tensor) -> str:
-        """One context, as a row of `inputs`, as readable text."""
-        return str(inputs.tolist())
+        """One context, as a row of `inputs`, as readable text: `words` with blanks between them, or else numbers."""
+        tokens = inputs if inputs.ndim == 1 else inputs[:, 0]
+        return " ".join(self.words[token] for token in tokens.tolist()) if self.words else str(inputs.tolist())
 
     def context(self, text: str) -> Tensor:
         """Context, as a row of `inputs`, from text in the format of :meth:`text`, for `lgbench predict`.
 
-        Raises ValueError with a sentence about the expected format. By default, a text has the numbers of the tokens,
-        separated by blanks or commas.
+        Raises ValueError with a sentence about the expected format. Numbers may also be separated by commas.
         """
         import torch
 
-        if not isinstance(self.signature.inputs, Tokens):
+        inputs = self.signature.inputs
+        if not isinstance(inputs, Tokens):
             raise ValueError("it reads vectors, and does not say how to write them as text")
-        if self.signature.inputs.positions is not None:
+        if inputs.positions is not None:
             raise ValueError("it reads tokens with position ids, and does not say how to write them as text")
-        size, words = self.signature.inputs.size, text.strip().removeprefix("[").removesuffix("]").replace(",", " ").split()
-        for word in words:
-            if not (word.isascii() and word.isdigit() and int(word) < size):
-                raise ValueError(f"{word!r} is none of its tokens, which are the numbers from 0 to {size - 1}, as in '0 1'")
-        if not words:
-            raise ValueError(f"it reads at least one token, a number from 0 to {size - 1}, as in '0 1'")
-        return torch.tensor([int(word) for word in words])
+        said, names = text.strip().removeprefix("[").removesuffix("]").replace(",", " "), tuple(map(str, range(inputs.size)))
+        shown = f"the numbers from 0 to {inputs.size - 1}, as in '0 1'"
+        if self.words:
+            said, names = text, self.words
+            shown = f"{' '.join(names[:20])}{' and others' if len(names) > 20 else ''}, with blanks between them"
+        known = {name: token for token, name in enumerate(names)}
+        for word in said.split():
+            if word not in known:
+                raise ValueError(f"{word!r} is none of its tokens, which are {shown}")
+        if not said.split():
+            raise ValueError(f"it reads at least one token, of {shown}")
+        return torch.tensor([known[word] for word in said.split()])
 
     def sibling(self, name: str) -> Task | None:
         """Task by name for a family with unlisted members (dyck-K-M), else None.

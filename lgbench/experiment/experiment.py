@@ -164,6 +164,8 @@ class Experiment(Tested):
             return cast(nn.Module, self.architecture.build(signature, parts, **options))  # as every Model is
 
         with seeded(self.seed, "weights"):
+            if self.architecture.reads_positions:
+                return build(self.task.signature, parts)
             return with_position_ids(build, self.task.signature, parts)
 
     def _longest(self) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from helpers.number_positions import ByNumber, Rotation, Table, places
 from helpers.plain_decoder import built_in_and
 from torch import Tensor, nn
 
-from lgbench import Answers, AttentionSpec, Batch, Position, Signature, Task, Tokens, Unsupported, UsageError
+from lgbench import Answers, Architecture, AttentionSpec, Batch, Position, Signature, Task, Tokens, Unsupported, UsageError
 from lgbench.experiment.experiment import Experiment
 from lgbench.measurement import causality
 from lgbench.measurement.evaluate import evaluate
@@ -119,6 +119,31 @@ def test_a_model_without_a_position_code_gets_the_tokens_alone(planned):
     model = experiment.build().eval()
     assert torch.equal(model(inputs), model(other))
     assert not torch.equal(model(inputs), model(inputs.flip(0)))
+
+
+class Reading(Architecture):
+    """Logits from the ids alone."""
+
+    name = "reading"
+    reads_positions = True
+
+    def build(self, signature, parts):
+        assert signature == NumbersWithIds.signature
+
+        class OfIds(nn.Embedding):
+            def forward(self, inputs):
+                return super().forward(inputs[..., 1])
+
+        return OfIds(IDS, signature.classes)
+
+
+def test_an_architecture_that_reads_ids_gets_them(planned):
+    registry = built_in_and(task=NumbersWithIds(), architecture=Reading())
+    (experiment,) = planned(registry, "numbers", "reading", train_steps=2, train_batch=2)
+    inputs = NumbersWithIds().sample(6, Random(4)).inputs
+    model = experiment.build()
+    assert torch.equal(model(inputs), model.weight[inputs[..., 1]])
+    assert train([experiment], CPU).curve.loss.isfinite().all()
 
 
 def test_a_code_that_reads_no_ids_is_refused_for_a_task_with_ids(planned):

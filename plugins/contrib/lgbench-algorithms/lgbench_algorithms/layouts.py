@@ -34,8 +34,8 @@ class Problem(Task):
     """Number of position ids, for a task with ids."""
 
     def __init__(self) -> None:
-        tokens = Tokens(len(self.symbols) + len(self.extra), self.positions)
-        self.signature = Signature(tokens, len(self.outputs), self.where)
+        self.words = (*self.symbols, *self.extra)
+        self.signature = Signature(Tokens(len(self.words), self.positions), len(self.outputs), self.where)
 
     @abstractmethod
     def draw(self, length: int, random: Random) -> tuple[Tensor, Tensor]:
@@ -48,27 +48,6 @@ class Problem(Task):
     @property
     def answers(self) -> tuple[str, ...]:
         return tuple(self.outputs)
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """Names of the input tokens, in order."""
-        return (*self.symbols, *self.extra)
-
-    def text(self, inputs: Tensor) -> str:
-        tokens = inputs if self.positions is None else inputs[:, 0]
-        return " ".join(self.tokens[token] for token in tokens.tolist())
-
-    def context(self, text: str) -> Tensor:
-        if self.positions is not None:
-            return super().context(text)  # which says that ids cannot be read
-        known, words = {name: token for token, name in enumerate(self.tokens)}, text.split()
-        for word in words:
-            if word not in known:
-                names = " ".join([*self.tokens[:20], *(["and others"] if len(known) > 20 else [])])
-                raise ValueError(f"{word!r} is none of its tokens, which are {names}, with blanks in between")
-        if not words:
-            raise ValueError(f"it reads at least one token, of {' '.join(self.tokens[:20])}")
-        return torch.tensor([known[word] for word in words])
 
     def reference(self, context: Tensor) -> Sequence[float] | None:
         question, read = self.parted(self.text(context).split())

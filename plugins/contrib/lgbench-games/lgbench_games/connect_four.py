@@ -8,8 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from lgbench import Answers, Batch, Facts, Random, Signature, Tokens
-from lgbench_games.words import Words
+from lgbench import Answers, Batch, Facts, Random, Signature, Task, Tokens
 
 COLUMNS, ROWS, FOUR = 7, 6, 4
 OVER = COLUMNS
@@ -20,7 +19,7 @@ LINES = (1, ROOM, ROOM - 1, ROOM + 1)
 
 
 @final
-class ConnectFour(Words):
+class ConnectFour(Task):
     """A context is the columns in which two players drop discs in turn; the answer is uniform over the columns with room.
 
     Every move is uniform over them. A game is over when four discs of a player are in a line, or the board is full:

@@ -8,9 +8,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from lgbench import Answers, Batch, Facts, Random, Signature, Tokens
+from lgbench import Answers, Batch, Facts, Random, Signature, Task, Tokens
 from lgbench_games.othello_boards import CENTRE, SQUARES, are_in, play
-from lgbench_games.words import Words
 
 FIELDS = [square for square in range(SQUARES) if square not in CENTRE]
 """Square of each token."""
@@ -22,7 +21,7 @@ WAYS = [(rank, file) for rank in (-1, 0, 1) for file in (-1, 0, 1) if rank or fi
 
 
 @final
-class Othello(Words):
+class Othello(Task):
     """A context is the moves of a random game; the answer is uniform over the legal moves.
 
     Every move is uniform over the legal ones. A player without one passes, and no token says so:

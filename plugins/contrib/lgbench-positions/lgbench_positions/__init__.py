@@ -1,17 +1,24 @@
-"""Position codes: three are added to the embedding, two rotate queries and keys, two add a bias to the logits."""
+"""Position codes, added to the embedding, as rotations or as biases, and a transformer that predicts position ids."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lgbench import Position, hookimpl
+from lgbench import Architecture, Position, hookimpl
 from lgbench_positions.absolute import Coupled, RandomisedLearned, Sinusoidal
+from lgbench_positions.calibrated import Calibrated
+from lgbench_positions.predicted import PredictedCoupling
 from lgbench_positions.relative import Alibi, Fire
 from lgbench_positions.rotary import Rope, XPos
 
-LGBENCH_CONTRACT = "3.5"
+LGBENCH_CONTRACT = "3.6"
 
 
 @hookimpl
 def lgbench_positions() -> Iterable[Position]:
-    return Sinusoidal(), RandomisedLearned(), Coupled(), Rope(), XPos(), Alibi(), Fire()
+    return Sinusoidal(), RandomisedLearned(), Coupled(), Rope(), XPos(), Alibi(), Fire(), Calibrated()
+
+
+@hookimpl
+def lgbench_architectures() -> Iterable[Architecture]:
+    return [PredictedCoupling()]

@@ -8,13 +8,16 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 import lgbench_positions
-from lgbench import AttentionSpec, Position
+from lgbench import AttentionSpec, JsonFile, Position
 from lgbench.attending import masked_logits
 from lgbench.conformance.check import Check
 from lgbench.noise import Noise
 from lgbench.testing import checks
+from lgbench_positions.calibrated import Calibrated
 
+LINES = '{"layers": [[{"diagonals": {"0": 0.5, "2": 0.25}}, {"columns": {"1": 0.5}}]]}'
 POSITIONS = {position.name: position for position in lgbench_positions.lgbench_positions()}
+POSITIONS["abc"] = Calibrated(JsonFile(LINES))
 SPEC = AttentionSpec(layer=1, layers=1, width=10, heads=2, train_keys=8)
 EVERY = pytest.mark.parametrize("name", POSITIONS)
 MODELS, LENGTH, ROWS = 3, 8, 20

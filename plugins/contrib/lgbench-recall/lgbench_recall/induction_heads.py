@@ -8,15 +8,14 @@ from typing import final
 import torch.nn.functional as F
 from torch import Tensor
 
-from lgbench import Answers, Batch, Budget, Facts, Random, Signature, Tokens
-from lgbench_recall.words import Words
+from lgbench import Answers, Batch, Budget, Facts, Random, Signature, Task, Tokens
 
 LETTERS = 15
 TRIGGER = LETTERS
 
 
 @final
-class InductionHeads(Words):
+class InductionHeads(Task):
     """A context is random letters with a trigger among them and a trigger at the end; the answer is the letter after the first.
 
     >>> inputs, distribution, _ = InductionHeads().sample(8, Random(1))

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lgbench import Answers, Batch, Facts, Random, Signature, Tokens
-from lgbench_recall.words import Words
+from lgbench import Answers, Batch, Facts, Random, Signature, Task, Tokens
 
 LETTERS = 4
 HOPS = 16
@@ -19,7 +18,7 @@ UNDEFINED = LETTERS
 
 
 @final
-class KHop(Words):
+class KHop(Task):
     """A context is a number of hops k and letters without equal neighbours; the answer is the letter k hops before the last.
 
     A hop goes from a letter to the last earlier occurrence of the same letter, and from there one place on. A letter that

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lgbench import Answers, Batch, Facts, Random, Signature, Tokens
-from lgbench_recall.words import Words
+from lgbench import Answers, Batch, Facts, Random, Signature, Task, Tokens
 
 LETTERS = 14
 NOISE, ASK = LETTERS, LETTERS + 1
@@ -18,7 +17,7 @@ COPIED = 16
 
 
 @final
-class SelectiveCopying(Words):
+class SelectiveCopying(Task):
     """A context is 16 letters at random places among noise, then 16 question marks; the answers are the letters in order.
 
     >>> inputs, distribution, weights = SelectiveCopying().sample(20, Random(1))

@@ -9,15 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lgbench import Answers, Batch, Budget, Facts, Random, Signature, Tokens
-from lgbench_recall.words import Words
+from lgbench import Answers, Batch, Budget, Facts, Random, Signature, Task, Tokens
 
 VARIABLES, VALUES = 16, 10
 PRINT = VARIABLES + VALUES
 
 
 @final
-class VariableTracking(Words):
+class VariableTracking(Task):
     """A context is L assignments and a variable to print; the answer is the variable's value.
 
     A variable gets a value or, with probability 1/2, what another one has at that moment. Later assignments take its place,

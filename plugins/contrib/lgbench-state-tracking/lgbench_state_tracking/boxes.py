@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lgbench import Answers, Batch, Budget, Facts, Random, Signature, Tokens
-from lgbench_state_tracking.words import Words
+from lgbench import Answers, Batch, Budget, Facts, Random, Signature, Task, Tokens
 
 OBJECTS, BOXES = 8, 7
 ALL, ASK = OBJECTS, OBJECTS + BOXES + 2
@@ -20,7 +19,7 @@ OUTSIDE = BOXES
 
 
 @final
-class Boxes(Words):
+class Boxes(Task):
     """A context is where 8 objects are, L operations, and a box; the answer is uniform over the objects in it.
 
     An operation is what moves, from where and to where: one object put into a box, moved to another or removed, or all that is

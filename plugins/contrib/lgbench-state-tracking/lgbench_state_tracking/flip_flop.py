@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lgbench import Answers, Batch, Budget, Facts, Random, Signature, Task, Tokens
-from lgbench_state_tracking.words import Words
 
 WRITE, READ, IGNORE, ZERO, ONE = range(5)
 LONGEST = 256
@@ -19,7 +18,7 @@ LONGEST = 256
 
 
 @final
-class FlipFlop(Words):
+class FlipFlop(Task):
     """A context is instructions to write, read or ignore, each with a bit; the answer to a read is the bit last written.
 
     An instruction ignores with the probability of the name, in percent, and else reads or writes alike; the first writes and
