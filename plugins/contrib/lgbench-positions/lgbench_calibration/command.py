@@ -47,17 +47,16 @@ def calibrate_bias(query: ModelQuery, out: Path, threshold: float, contexts: int
     """
     from lgbench import Random, kept
     from lgbench.atomic_files import replaced
-    from lgbench.execution.device import full_float32
+    from lgbench.execution.device import choose_device, full_float32
     from lgbench_calibration.lines import attention, heads_of
 
     if out.suffix != ".json":
         raise UsageError(f"{str(out)!r} is no name of a file of biases: end it with .json")
-    own, where = query.found(), query.where()
-    whole = kept.restore(own, installed(query.plugins, only=own.metadata.took_part), where)
-    experiment = whole.experiment
+    own, where = kept.find(query.run, query.results, query.weights), choose_device(query.device)
+    experiment, models = kept.restore(own, installed(query.plugins, only=own.metadata.took_part), where)
     batch = experiment.task.sample(experiment.train.max_length, Random(contexts, seed))
     with full_float32():
-        by_layer = attention(whole, query.weights, batch.inputs.to(where))
+        by_layer = attention(experiment, models, query.weights, batch.inputs.to(where))
     layers = [heads_of(weights, batch, threshold) for weights in by_layer]
     _require_room(content := json.dumps({"layers": layers}))
     with replaced(out) as partial:

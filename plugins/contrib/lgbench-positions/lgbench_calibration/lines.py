@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from lgbench import Batch, UsageError
-from lgbench.internals.layers import watched
-from lgbench.kept import Restored
+from lgbench.experiment.experiment import Experiment
+from lgbench.internals.parts import PartsSight
+from lgbench.training.models import Models
 
 DIGITS = 4
 """Significant digits of a bias in a file."""
@@ -26,7 +27,7 @@ Head = Mapping[str, Mapping[str, float]]
 
 
 @torch.no_grad()
-def attention(whole: Restored, weights: str, inputs: Tensor) -> list[Tensor]:
+def attention(experiment: Experiment, models: Models, weights: str, inputs: Tensor) -> list[Tensor]:
     """Attention weights (n, H, Q, K) of each layer of a trained model. Raises UsageError for a model without any."""
     found: list[Tensor] = []
 
@@ -35,15 +36,15 @@ def attention(whole: Restored, weights: str, inputs: Tensor) -> list[Tensor]:
         identity = torch.eye(k.shape[-2]).to(v).expand(*k.shape[:2], -1, -1)
         shares = module.forward(q, k, identity, bias, **named)  # a call would run this hook again
         if shares.shape[-2] != answer.shape[-2] or not torch.allclose(shares @ v, answer, atol=ROUNDING):
-            raise UsageError(f"{whole.experiment.entry} has no weights of attention: the output is not linear in the values")
+            raise UsageError(f"{experiment.entry} has no weights of attention: the output is not linear in the values")
         found.append(shares.cpu())
 
-    model = watched(whole.experiment.parts, lambda parts: replace(whole.experiment, parts=parts).build())
-    for each in model.attentions:
-        each.module.register_forward_hook(see, with_kwargs=True)
-    whole.models.on(model.model.eval()).model(weights, 0)(inputs)
+    sight = PartsSight(experiment.parts, lambda parts: replace(experiment, parts=parts).build(), inputs.device, ROUNDING)
+    for module in sight.attentions:
+        module.register_forward_hook(see, with_kwargs=True)
+    models.on(sight.model.eval()).model(weights, 0)(inputs)
     if not found:
-        raise UsageError(f"{whole.experiment.entry} has no attention: calibrate with a run of a transformer")
+        raise UsageError(f"{experiment.entry} has no attention: calibrate with a run of a transformer")
     return found
 
 

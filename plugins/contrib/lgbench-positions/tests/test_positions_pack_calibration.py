@@ -127,10 +127,11 @@ def command(*words: object) -> tuple[int, str]:
 
 def test_weights_of_attention_are_those_of_the_equation(trained: Path) -> None:
     run = kept.find(trained, trained)
-    whole = kept.restore(run, Registry.load(only=run.metadata.took_part), torch.device("cpu"))
+    registry = Registry.load(only=run.metadata.took_part)
+    experiment, models = kept.restore(run, registry, torch.device("cpu"))
     inputs = torch.randint(3, (4, 6), generator=torch.Generator().manual_seed(0))
-    first, _ = attention(whole, "raw", inputs)
-    model = kept.loaded(whole, "raw").model
+    first, _ = attention(experiment, models, "raw", inputs)
+    model = kept.loaded(run, registry, "cpu", "raw").model
     (table,) = (module for module in model.modules() if isinstance(module, nn.Embedding))
     query, key = (
         next(parameter for name, parameter in model.named_parameters() if name.endswith(f"{matrix}.weight"))
