@@ -113,8 +113,7 @@ def changing_itself(self, *, beta=0.9):
     return self
 
 
-KINDS = "names, shapes and dtypes never change"
-IN_PLACE = "nothing is changed in place"
+KEPT = "names, shapes and dtypes never change, and no tensor changes in place"
 ITSELF = "each model is updated by itself"
 ZEROS = "a gradient of zero gives finite weights"
 DOWNHILL = "steps reduce a simple loss"
@@ -130,14 +129,14 @@ OPTIMIZERS = [
     (configuring(refusing_silently), OPTIONS, "it refuses beta=0.45 without a reason: say what would work"),
     (
         with_state(lambda state: state | {"second": state["momentum"]}),
-        KINDS,
+        KEPT,
         "after step 1 the state has other names, shapes or",
     ),
-    (stepping(lambda g: g.double()), KINDS, "after step 1 the weights are {'all': '(3, 30) float64'}, expected {'all':"),
-    (stepping(lambda g: g + torch.rand(())), KINDS, "it draws from torch's global generator"),
-    (but(DESCENT, start=changing_start), IN_PLACE, "it changes the weights that `start` gets in place, such as all"),
-    (touching(lambda state, w, g, *given: g["all"].clamp_(-1, 1)), IN_PLACE, "it changes the gradients in place, such as all"),
-    (touching(moving_momentum), IN_PLACE, "it changes the part 'momentum' of the state in place, such as all"),
+    (stepping(lambda g: g.double()), KEPT, "after step 1 the weights are {'all': '(3, 30) float64'}, expected {'all':"),
+    (stepping(lambda g: g + torch.rand(())), KEPT, "it draws from torch's global generator"),
+    (but(DESCENT, start=changing_start), KEPT, "it changes the weights that `start` gets in place, such as all"),
+    (touching(lambda state, w, g, *given: g["all"].clamp_(-1, 1)), KEPT, "it changes the gradients in place, such as all"),
+    (touching(moving_momentum), KEPT, "it changes the part 'momentum' of the state in place, such as all"),
     (stepping(lambda g: g - g.mean(0)), ITSELF, "the new all of one model depends on the models beside it"),
     (
         stepping(lambda g: g / g.norm(dim=1, keepdim=True)),
@@ -214,8 +213,7 @@ def scaling_in_place(self, state):
     return {name: mean.mul_(0.5) for name, mean in state["mean"].items()}
 
 
-AVERAGES = "names, shapes and dtypes are those of the weights, and a state's never change"
-ASKED = "asking for the average changes nothing"
+AVERAGES = "names and shapes are those of the weights, a state's never change, and asking changes nothing"
 AVERAGED_ALONE = "each model is averaged by itself"
 CONSTANT = "weights that never change are their own average"
 REFERENCE = "it agrees with its reference"
@@ -227,7 +225,7 @@ AVERAGERS = [
         "after step 10 the state has other names, shapes or dtypes than before",
     ),
     (but(HALVING, weights=lambda self, state: {"table": 0}), AVERAGES, "it gives the weights table, expected table, gain"),
-    (but(HALVING, weights=scaling_in_place), ASKED, "it changes the part 'mean' of the state in place, such as table"),
+    (but(HALVING, weights=scaling_in_place), AVERAGES, "it changes the part 'mean' of the state in place, such as table"),
     (
         of_mean(lambda mean, w: w / w.norm()),
         AVERAGED_ALONE,
