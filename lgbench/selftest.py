@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow.compute as pc
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -238,22 +238,17 @@ class Selftest:
                 set=dict(self.sizes.standard or {}),
                 device=self.device.type,
                 results=Path(folder),
-            ).to_pylist()
-        seconds = time.perf_counter() - started
-        tvd = [row for row in rows if row["metric"] == "tvd" and row["weights"] == "raw" and row["on_boards"]]
-        last = max(row["step"] for row in tvd)
-        found = {
-            (entry, seed): mean(
-                row["value"]
-                for row in tvd
-                if (row["entry"], row["seed"], row["step"], row["in_distribution"]) == (entry, seed, last, False)
             )
-            for entry, seed in sorted({(row["entry"], row["seed"]) for row in tvd})
-        }
+        said = (
+            f"{len(set(rows['run_id'].to_pylist()))} runs, their tuning and tests took {time.perf_counter() - started:.0f} s."
+        )
+        last = pc.max(rows["step"])
+        wanted = (pc.field("metric") == "tvd") & (pc.field("weights") == "raw") & pc.field("on_boards")
+        ood = rows.filter(wanted & ~pc.field("in_distribution") & (pc.field("step") == last))
+        found = ood.group_by(["entry", "seed"]).aggregate([("value", "mean")]).to_pylist()
         table = ["| entry | seed | OOD TVD |", "| :-- | --: | --: |"]
-        table += [f"| {entry} | {seed} | {value:.4f} |" for (entry, seed), value in found.items()]
-        said = f"{len(found)} runs, their tuning and tests took {seconds:.0f} s."
-        return Proof("Set complement under standard", all(0 <= value <= 1 for value in found.values()), [said, "", *table])
+        table += [f"| {row['entry']} | {row['seed']} | {row['value_mean']:.4f} |" for row in found]
+        return Proof("Set complement under standard", all(0 <= row["value_mean"] <= 1 for row in found), [said, "", *table])
 
 
 def _differences(first: Mapping[int, float], second: Mapping[int, float]) -> Iterator[float]:
