@@ -132,7 +132,7 @@ def described(registry: Registry) -> str:
             "distribution": plugin.distribution.name,
             "version": plugin.distribution.version,
             "url": plugin.distribution.url,
-            "editable": plugin.distribution.editable,
+            "editable": plugin.distribution.installed == "editable",
             "provides": plugin.provides,
             "error": plugin.error,
             "notes": plugin.notes,
@@ -162,7 +162,7 @@ def _from(origin: Distribution) -> str:
 
     parts = urlsplit(origin.url)
     place = url2pathname(parts.path) if parts.scheme == "file" else origin.url
-    return place + (" (editable)" if origin.editable else "")
+    return place + (" (editable)" if origin.installed == "editable" else "")
 
 
 @click.command()
