@@ -11,15 +11,11 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import pyarrow.compute as pc
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-import lgbench
 from lgbench.errors import first_line, lacks_memory
 from lgbench.execution.device import environment
 from lgbench.experiment.experiment import Experiment
@@ -51,20 +47,11 @@ class Sizes:
     """Steps of each population; the second half is timed."""
     products: int = 8192
     """Rows of the square matrices whose product gives the peak of the device."""
-    standard: Mapping[str, Any] | None = None
-    """Changed settings of the protocol `standard`; None for the protocol as published."""
     tasks: int | None = None
     """Number of tasks that are compared; None for all."""
 
 
-SMALL = Sizes(
-    steps=6,
-    populations=(1, 3),
-    timed_steps=4,
-    products=256,
-    standard={"train.steps": 8, "train.lr": 0.002, "evaluate.contexts": 8},
-    tasks=1,
-)
+SMALL = Sizes(steps=6, populations=(1, 3), timed_steps=4, products=256, tasks=1)
 """Sizes for a test of the selftest itself."""
 
 NORMS = ("pre-norm", "post-norm", "peri-norm", "peri-init-norm")
@@ -91,7 +78,7 @@ class Selftest:
         return Registry.load()
 
     def parts(self) -> Iterator[Callable[[], Proof]]:
-        yield from (self.same_numbers, self.captured, self.memory, self.pace, self.bfloat16, self.standard)
+        yield from (self.same_numbers, self.captured, self.memory, self.pace, self.bfloat16)
 
     def experiments(self, task: str, entries: Sequence[str], seeds: Sequence[int] = (0,), **settings: Any) -> list[Experiment]:
         """Experiments under the protocol quick, with the steps of a comparison."""
@@ -223,32 +210,6 @@ class Selftest:
             rows.append(f"| {precision} | {losses[-1]:.3f} | {time.perf_counter() - started:.1f} |")
         table = ["| precision | last loss, nats, 8 seeds | seconds |", "| :-- | --: | --: |", *rows]
         return Proof("bfloat16 beside float32", abs(losses[1] - losses[0]) <= 5 * LOSS_TOLERANCE, table)
-
-    def standard(self) -> Proof:
-        """`lgbench.run` of one family under the protocol standard, with its tuning."""
-        self.say("set-complement under the protocol standard, with its tuning runs")
-        started = time.perf_counter()
-        with TemporaryDirectory() as folder:
-            rows = lgbench.run(
-                "set-complement",
-                ["pre-norm", "post-norm"],
-                seeds=range(5) if self.sizes.standard is None else range(2),
-                protocol="standard",
-                average=[],
-                set=dict(self.sizes.standard or {}),
-                device=self.device.type,
-                results=Path(folder),
-            )
-        said = (
-            f"{len(set(rows['run_id'].to_pylist()))} runs, their tuning and tests took {time.perf_counter() - started:.0f} s."
-        )
-        last = pc.max(rows["step"])
-        wanted = (pc.field("metric") == "tvd") & (pc.field("weights") == "raw") & pc.field("on_boards")
-        ood = rows.filter(wanted & ~pc.field("in_distribution") & (pc.field("step") == last))
-        found = ood.group_by(["entry", "seed"]).aggregate([("value", "mean")]).to_pylist()
-        table = ["| entry | seed | OOD TVD |", "| :-- | --: | --: |"]
-        table += [f"| {row['entry']} | {row['seed']} | {row['value_mean']:.4f} |" for row in found]
-        return Proof("Set complement under standard", all(0 <= row["value_mean"] <= 1 for row in found), [said, "", *table])
 
 
 def _differences(first: Mapping[int, float], second: Mapping[int, float]) -> Iterator[float]:

@@ -19,7 +19,6 @@ from lgbench.conformance.check import CheckFailed, NotChecked, Outcome, Rules, b
 from lgbench.conformance.models import TRAINED, inputs_of, served
 from lgbench.errors import Unsupported, message_of
 from lgbench.experiment.settings import options_of
-from lgbench.extensions.catalog import Catalog
 
 OptionValue = bool | int | float | str
 DefaultParts = Callable[[], contracts.Parts]
@@ -27,26 +26,6 @@ DefaultParts = Callable[[], contracts.Parts]
 
 ARCHITECTURES = Rules[[contracts.Architecture, DefaultParts]]()
 OPTIONS = Rules[[contracts.Configurable]]()
-KEYWORDS = Rules[[contracts.Configurable | contracts.Architecture, Catalog[Any]]]()
-
-
-@KEYWORDS.rule("its keywords are options")
-def _keywords_are_options(thing: contracts.Configurable | contracts.Architecture, catalog: Catalog[Any]) -> Outcome:
-    """Note on keywords of the constructor that look like options of `--set`, and are none.
-
-    Several things of one class in a catalog are told apart by such keywords, so nobody takes them for options.
-    """
-    if type(thing).__init__ is object.__init__ or [type(other) for other in catalog].count(type(thing)) > 1:
-        return None
-    section, method = ("model", thing.build) if isinstance(thing, contracts.Architecture) else (catalog.kind, thing.configured)
-    known = {*options_of(method, thing.name), *dir(catalog.contract), "name"}
-    keywords = inspect.signature(type(thing)).parameters.values()
-    found = {p.name: p.default for p in keywords if isinstance(p.default, OptionValue) and p.name not in known}
-    if not found:
-        return None
-    given = ", ".join(f"{name}={default!r}" for name, default in found.items())
-    option = f"{section}.{next(iter(found))}"
-    return f"no option of `--set` are {given}, keywords of its class: for {option}, make it a keyword of `{method.__name__}`"
 
 
 def _reachable(function: Callable[..., Any], owner: str, given: int) -> dict[str, Any]:

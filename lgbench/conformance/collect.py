@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, get_args
 
 import lgbench.contracts as contracts
-from lgbench.conformance.architectures import ARCHITECTURES, KEYWORDS, OPTIONS
+from lgbench.conformance.architectures import ARCHITECTURES, OPTIONS
 from lgbench.conformance.check import Check, Checks, NotChecked, Outcome, Rules, expect
 from lgbench.conformance.measurements import MEASUREMENTS
 from lgbench.conformance.models import MODEL, TESTED, TRAINED
@@ -18,7 +18,7 @@ from lgbench.conformance.updates import AVERAGERS, OPTIMIZERS
 from lgbench.contracts.services import option_types
 from lgbench.errors import LgbenchError, PluginError
 from lgbench.extensions import describe
-from lgbench.extensions.catalog import Catalog, require_declared
+from lgbench.extensions.catalog import require_declared
 from lgbench.extensions.registry import Plugin, Registry
 
 TRACKERS = Rules[[contracts.Tracker]]()
@@ -95,22 +95,20 @@ def checks_of(thing: Any, registry: Registry) -> list[Check]:
     except PluginError:
         pass  # one check reports it; the others need what is missing
     else:
-        found |= {"a docstring describes it": partial(_is_documented, thing), **_checks(thing, catalog, registry)}
+        found |= {"a docstring describes it": partial(_is_documented, thing), **_checks(catalog.kind, thing, registry)}
     name = getattr(thing, "name", type(thing).__name__)
     return [Check(f"{catalog.kind} {name}", rule, examine) for rule, examine in found.items()]
 
 
-def _checks(thing: Any, catalog: Catalog[Any], registry: Registry) -> Checks:
+def _checks(kind: str, thing: Any, registry: Registry) -> Checks:
     if isinstance(thing, contracts.Measurement):
         return MEASUREMENTS.checks(thing, list(registry.tasks))
     if isinstance(thing, contracts.Architecture):
         parts = partial(_own_parts, thing, registry)
-        built = MODEL.checks(lambda signature: thing.build(signature, parts()))
-        return {**ARCHITECTURES.checks(thing, parts), **built, **KEYWORDS.checks(thing, catalog)}
-    own = RULES[catalog.kind].checks(thing)
-    if isinstance(thing, contracts.Configurable):
-        own = {**OPTIONS.checks(thing), **own, **KEYWORDS.checks(thing, catalog)}
-    return {**own, **_in_models(catalog.kind, thing, registry)} if catalog.kind in contracts.PART_KINDS else own
+        return {**ARCHITECTURES.checks(thing, parts), **MODEL.checks(lambda signature: thing.build(signature, parts()))}
+    own = OPTIONS.checks(thing) if isinstance(thing, contracts.Configurable) else {}
+    within = _in_models(kind, thing, registry) if kind in contracts.PART_KINDS else {}
+    return {**own, **RULES[kind].checks(thing), **within}
 
 
 def _in_models(kind: str, part: Any, registry: Registry) -> Checks:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lgbench.contracts import CONTRACT, HARNESS_METRICS, NAME, PART_KINDS, RESERVED_NAMES
-from lgbench.errors import LgbenchError, UsageError
+from lgbench.errors import UsageError
 
 if TYPE_CHECKING:
     from lgbench.extensions.registry import Registry
@@ -177,13 +177,10 @@ def require_empty(folder: Path) -> None:
 
 def write(texts: Mapping[str, str], folder: Path) -> None:
     """Write the files of a package into a new or empty folder."""
-    try:
-        for name, text in texts.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise LgbenchError(f"{folder} was not written: {error.strerror or error}; name another folder with --out") from error
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def author_by_git() -> tuple[str, str]:
