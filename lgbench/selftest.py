@@ -22,18 +22,14 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.evaluate import evaluate
-from lgbench.training.cost import free_memory, models_that_fit, step_cost
-from lgbench.training.data import stream
-from lgbench.training.population import Population
+from lgbench.training.cost import step_cost
 from lgbench.training.train import train
 
 CPU = torch.device("cpu")
 TOLERANCE = 0.02
 """Allowed difference of TVD between two devices, or two ways to train, after a few steps: rounding grows with every step."""
-LOSS_TOLERANCE = 0.01
-"""Allowed difference of the last loss, in nats."""
-MEMORY_FACTOR = 1.5
-"""Allowed memory of a step, as a multiple of what was counted."""
+LOSS_TOLERANCE = 0.05
+"""Allowed difference of the last loss in bfloat16, in nats."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,7 @@ class Selftest:
         return Registry.load()
 
     def parts(self) -> Iterator[Callable[[], Proof]]:
-        yield from (self.same_numbers, self.captured, self.memory, self.pace, self.bfloat16)
+        yield from (self.same_numbers, self.pace, self.bfloat16)
 
     def experiments(self, task: str, entries: Sequence[str], seeds: Sequence[int] = (0,), **settings: Any) -> list[Experiment]:
         """Experiments under the protocol quick, with the steps of a comparison."""
@@ -103,51 +99,6 @@ class Selftest:
         trained = train([experiment], device)
         scores = evaluate(experiment, {"raw": trained.model("raw", 0)}, device)
         return {score.length: score.value for score in scores if score.metric == "tvd" and score.value is not None}
-
-    def captured(self) -> Proof:
-        """Captured and compiled steps against plain ones."""
-        rows, holds = [], True
-        for task in ("tomita-4", "set-complement")[: self.sizes.tasks]:
-            (experiment,) = self.experiments(task, ["peri-norm"])
-            plain = self._plain(experiment)
-            for name, compile in (("captured", False), ("compiled and captured", True)):
-                self.say(f"{task}, {name}")
-                said: list[str] = []
-                losses = train([experiment], self.device, compile=compile, models=1, say=said.append).curve.loss[:, 0]
-                apart = (losses.cpu() - plain).abs().max().item()
-                refused = [sentence for sentence in said if "cannot" in sentence]
-                holds &= apart <= LOSS_TOLERANCE and not refused
-                rows.append(f"| {task} | {name} | {apart:.2g} | {'; '.join(refused)} |")
-        table = ["| task | step | largest difference of the loss, nats | |", "| :-- | :-- | --: | :-- |", *rows]
-        return Proof("Captured steps against plain ones", holds, table)
-
-    def _plain(self, experiment: Experiment) -> torch.Tensor:
-        """Curve of the loss without capturing and compiling."""
-        population = Population([experiment], self.device)
-        with torch.no_grad():
-            for step, batch in enumerate(stream([(experiment.task, experiment.seed)], experiment.train, self.device), 1):
-                population.advance(*batch.tensors)
-                population.mark(step)
-        return population.curve[:, 0, 0].cpu()
-
-    def memory(self) -> Proof:
-        """Counted memory of a step against the measured peak."""
-        (experiment,) = self.experiments("set-complement", ["peri-norm"], set={"train.batch": 256})
-        counted = step_cost(experiment, self.device).memory
-        lines = [f"Counted for one model: {counted / 2**20:.1f} MiB; models that fit: {self._fitting(experiment)}."]
-        if self.device.type != "cuda":
-            return Proof("Memory against the estimate", True, [*lines, "The peak is measured on a CUDA device alone."])
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(self.device)
-        before = torch.cuda.memory_allocated(self.device)
-        train([experiment], self.device)
-        peak = torch.cuda.max_memory_allocated(self.device) - before
-        lines.append(f"Measured: {peak / 2**20:.1f} MiB, {peak / counted:.2f} times as much.")
-        return Proof("Memory against the estimate", peak <= MEMORY_FACTOR * counted, lines)
-
-    def _fitting(self, experiment: Experiment) -> str:
-        count = models_that_fit(step_cost(experiment, self.device), self.device)
-        return f"{count:,} in {free_memory(self.device) / 2**30:.1f} GiB"
 
     def pace(self) -> Proof:
         """Model-steps a second of populations, and their share of what the device reaches in large products."""
@@ -209,7 +160,7 @@ class Selftest:
             losses.append(train(members, self.device).curve.loss[-1].mean().item())
             rows.append(f"| {precision} | {losses[-1]:.3f} | {time.perf_counter() - started:.1f} |")
         table = ["| precision | last loss, nats, 8 seeds | seconds |", "| :-- | --: | --: |", *rows]
-        return Proof("bfloat16 beside float32", abs(losses[1] - losses[0]) <= 5 * LOSS_TOLERANCE, table)
+        return Proof("bfloat16 beside float32", abs(losses[1] - losses[0]) <= LOSS_TOLERANCE, table)
 
 
 def _differences(first: Mapping[int, float], second: Mapping[int, float]) -> Iterator[float]:

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -172,31 +173,29 @@ def _from(origin: Distribution) -> str:
 def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
     """Check whether plugins keep to the contracts.
 
-    PLUGIN is the name of a plugin, of a package, or of a task, architecture or other provided part. Without a name, the files
-    of --plugin are checked, or all installed plugins. The exit code is 1 if a check failed.
+    PLUGIN is a file, or the name of a plugin, of a package, or of a task, architecture or other provided part. Without it, the
+    files of --plugin are checked, or all installed plugins. The exit code is 1 if a check failed.
     """
     from lgbench.conformance.check import CheckFailed
     from lgbench.extensions.registry import Registry
 
     keep_output()
-    registry = Registry.load(files=plugins)
-    chosen = _chosen(names, bool(plugins), registry)
+    files = {name: Path(name) for name in names if name.endswith(".py")}
+    registry = Registry.load(files=[*plugins, *files.values()])
+    chosen = _chosen([files[name].name if name in files else name for name in names], bool(plugins), registry)
     failed = noted = 0
-    thing = ""
-    said: set[str] = set()
-    for each in chosen:
-        if each.thing != thing:
-            thing = each.thing
-            said.clear()
-            echo(thing)
-        try:
-            note = each()
-        except CheckFailed as error:
-            failed += 1
-            reason = str(error).removeprefix(f"{thing}: ")
-            echo(f"  FAILED {each.name}" + (" (for the same reason)" if reason in said else f"\n    {reason}"))
-            said.add(reason)
-        else:
+    for thing, own in groupby(chosen, key=lambda each: each.thing):
+        echo(thing)
+        said: set[str] = set()
+        for each in own:
+            try:
+                note = each()
+            except CheckFailed as error:
+                failed += 1
+                reason = str(error).removeprefix(f"{thing}: ")
+                echo(f"  FAILED {each.name}" + (" (for the same reason)" if reason in said else f"\n    {reason}"))
+                said.add(reason)
+                continue
             noted += note is not None
             if note:
                 echo(f"  note   {each.name}\n    {note}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from types import EllipsisType, UnionType
+from types import UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from lgbench.contracts import HARNESS_METRICS, METRIC_NAME, NAME, RESERVED_NAMES, Measurement
@@ -166,15 +166,13 @@ def _is(value: object, hint: Any) -> bool:
     kind, parts = get_origin(hint), get_args(hint)
     if kind is UnionType:
         return any(_is(value, part) for part in parts)
-    if kind is tuple:
-        if not isinstance(value, tuple):
-            return False
-        kinds = parts[:1] * len(value) if isinstance(parts[-1], EllipsisType) else parts
-        return len(value) == len(kinds) and all(map(_is, value, kinds))
-    if kind is frozenset:
-        return isinstance(value, frozenset) and all(_is(item, parts[0]) for item in value)
     if kind is Mapping:
         return isinstance(value, Mapping) and all(_is(k, parts[0]) and _is(v, parts[1]) for k, v in value.items())
+    if kind in (tuple, frozenset):
+        if not isinstance(value, kind):
+            return False
+        kinds = parts if kind is tuple and ... not in parts else parts[:1] * len(value)
+        return len(value) == len(kinds) and all(map(_is, value, kinds))
     if hint is float:
         return isinstance(value, float | int) and not isinstance(value, bool)
     return isinstance(value, hint)

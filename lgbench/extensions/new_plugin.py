@@ -125,22 +125,15 @@ class Package:
         # Plain text, not HTML: nothing is escaped.
         jinja = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True)
         example = EXAMPLES[self.kind]
-        # A JSON string is a TOML string, too.
-        fields = [
-            f"{key} = {json.dumps(text, ensure_ascii=False)}" for key, text in (("name", author), ("email", email)) if text
-        ]
-        words = {
+        given = {"name": author, "email": email}
+        fields = [f"{key} = {json.dumps(text, ensure_ascii=False)}" for key, text in given.items() if text]  # also TOML strings
+        own = ("kind", "license", "distribution", "module", "class_name", "run")
+        words = {name: getattr(self, name) for name in own} | {
             "name": self.provides,
-            "kind": self.kind,
-            "distribution": self.distribution,
-            "module": self.module,
-            "class_name": self.class_name,
             "what": example.what,
             "about": example.about,
-            "run": self.run,
             "board": f" {example.board}".rstrip().replace("NAME", self.provides),
             "contract": ".".join(map(str, CONTRACT)),
-            "license": self.license,
             "author": author,
             "author_table": f"{{ {', '.join(fields)} }}",
             "year": str(date.today().year),

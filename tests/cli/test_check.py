@@ -162,6 +162,11 @@ def test_a_plugin_or_one_thing_of_it_is_checked_by_its_name(file, built_in, name
     assert lines(done)[:-1] == found
 
 
+def test_a_file_is_checked_by_its_path_without_an_option(file, built_in):
+    done = check(file(PLUGIN), "ema")
+    assert lines(done)[:-1] == ["plugin my_average", "averager latest", "averager ema"]
+
+
 def test_a_package_is_checked_by_its_name(installed):
     installed("one_module", PLUGIN, distribution="lgbench-latest")
     done = check("lgbench-latest")
