@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Generic, ParamSpec
+from typing import Generic, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ Checks = Mapping[str, Callable[[], Outcome]]
 """Functions that check an object, by the checked rule."""
 
 Given = ParamSpec("Given")
+Place = TypeVar("Place")
+Built = TypeVar("Built")
 
 
 class CheckFailed(AssertionError):
@@ -174,6 +176,19 @@ def built(build: Callable[[], object], seed: int = 0, what: str = "it") -> nn.Mo
     if module is None:
         raise CheckFailed(f"{what} gives None, expected a torch.nn.Module: end it with `return`, or return nn.Identity()")
     return module
+
+
+def accepted(places: Iterable[Place], build: Callable[[Place], Built], otherwise: str) -> list[tuple[Place, Built]]:
+    """Places that are not refused, each with what is built for it. Raises NotChecked, with a reason, if all are refused."""
+    found, reasons = [], []
+    for place in places:
+        try:
+            found.append((place, build(place)))
+        except NotChecked as refusal:
+            reasons.append(str(refusal))
+    if not found:
+        raise NotChecked(f"{otherwise}: {reasons[0]}")
+    return found
 
 
 def stirred(module: nn.Module) -> nn.Module:

@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from lgbench.conformance.check import (
     CheckFailed,
-    NotChecked,
     Outcome,
     Rules,
+    accepted,
     built,
     expect,
     expect_close,
@@ -65,15 +65,7 @@ MODEL = Rules[[Build]]()
 
 def served(build: Build) -> list[tuple[Signature, nn.Module]]:
     """Accepted signatures, with a model for each. Raises NotChecked if all signatures are refused."""
-    found, reasons = [], []
-    for signature in SIGNATURES:
-        try:
-            found.append((signature, built(partial(build, signature))))
-        except NotChecked as refusal:
-            reasons.append(str(refusal))
-    if not found:
-        raise NotChecked(f"it is built for no signature: {reasons[0]}")
-    return found
+    return accepted(SIGNATURES, lambda signature: built(partial(build, signature)), "it is built for no signature")
 
 
 def inputs_of(signature: Signature, length: int, n: int = 2, seed: int = 0) -> Tensor:

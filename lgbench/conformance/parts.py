@@ -6,16 +6,17 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from lgbench.attending import needed_inputs, visible
 from lgbench.conformance.check import (
-    NotChecked,
+    Built,
     Outcome,
     Rules,
+    accepted,
     built,
     built_or_none,
     expect,
@@ -53,8 +54,6 @@ ASKED = {1: "the last query alone", 4: "one of the last four queries without the
 NORMS = Rules[[NormScheme]]()
 ATTENTIONS = Rules[[Attention]]()
 POSITION_CODES = Rules[[Position]]()
-
-Built = TypeVar("Built")
 
 
 def _specs() -> Iterator[tuple[SublayerSpec, str]]:
@@ -137,21 +136,13 @@ def _norm_learns(scheme: NormScheme) -> None:
 
 def _standing(build: Callable[[AttentionSpec], Built], cross: bool = True) -> list[tuple[AttentionSpec, Built]]:
     """Accepted specs, each with the module built for the spec. Raises NotChecked if all specs are refused."""
-    found, reasons = [], []
-    for spec in ATTENTION_SPECS:
-        try:
-            if cross or not spec.cross_attention:
-                found.append((spec, build(spec)))
-        except NotChecked as refusal:
-            reasons.append(str(refusal))
-    if not found:
-        raise NotChecked(f"it refused every place in a model, such as: {reasons[0]}")
-    return found
+    specs = [spec for spec in ATTENTION_SPECS if cross or not spec.cross_attention]
+    return accepted(specs, build, "it refused every place in a model, such as")
 
 
 def _built(attention: Attention, cross: bool = True, **changes: bool) -> list[tuple[AttentionSpec, nn.Module]]:
     """Modules in evaluation mode. `changes` are to the specs."""
-    return _standing(lambda spec: stirred(built(lambda: attention.build(replace(spec, **changes)))).eval(), cross)
+    return _standing(lambda spec: stirred(built(partial(attention.build, replace(spec, **changes)))).eval(), cross)
 
 
 def _arguments(attention: Attention, spec: AttentionSpec, queries: int, keys: int) -> dict[str, Any]:
