@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -159,10 +159,7 @@ def _from(origin: Distribution) -> str:
         return f"file {origin.url}"
     if not origin.url:
         return "index"
-    from urllib.request import url2pathname  # imports an HTTP client, so only here
-
-    parts = urlsplit(origin.url)
-    place = url2pathname(parts.path) if parts.scheme == "file" else origin.url
+    place = unquote(urlsplit(origin.url).path) if origin.url.startswith("file:") else origin.url
     return place + (" (editable)" if origin.installed == "editable" else "")
 
 

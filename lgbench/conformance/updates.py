@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -130,25 +131,19 @@ def _optimizer_keeps_tensors(optimizer: Optimizer) -> None:
         expect(found == expected, f"after step {number} the weights are {found}, expected {expected}")
 
 
-@OPTIMIZERS.rule("each model is updated by itself")
-def _optimizer_is_alone(optimizer: Optimizer) -> None:
+@OPTIMIZERS.rule("each model is updated by itself, and each weight too if the optimizer is elementwise")
+def _updates_each_alone(optimizer: Optimizer) -> None:
     weights, gradients = _initial(optimizer), _gradients(optimizer)
     together = _updated(optimizer, weights, gradients)
-    for index in range(MODELS):
-        own, *steps = ({name: w[index : index + 1] for name, w in each.items()} for each in (weights, *gradients))
-        for name, tensor in _updated(optimizer, own, steps).items():
-            sentence = f"the new {name} of one model depends on the models beside it"
-            expect_close(together[name][index : index + 1], tensor, sentence, 1e-5)
-
-
-@OPTIMIZERS.rule("each weight's update depends on that weight alone", when=lambda optimizer: optimizer.elementwise)
-def _is_elementwise(optimizer: Optimizer) -> None:
-    weights, gradients = _initial(optimizer), _gradients(optimizer)
-    together = _updated(optimizer, weights, gradients)["all"]
-    for columns in (slice(0, 1), slice(1, 6), slice(6, None)):
-        own, *steps = ({"all": each["all"][:, columns]} for each in (weights, *gradients))
-        sentence = "a weight's update depends on the other weights beside it: set elementwise = False"
-        expect_close(together[:, columns], _updated(optimizer, own, steps)["all"], sentence, 1e-5)
+    models, every = [slice(index, index + 1) for index in range(MODELS)], slice(None)
+    parts: list[tuple[tuple[Any, ...], str]] = [((own,), "models beside it") for own in models]
+    if optimizer.elementwise:
+        beside = "other weights beside it: set elementwise = False"
+        parts += [((every, own), beside) for own in (slice(0, 1), slice(1, 6), slice(6, None))]
+    for part, beside in parts:
+        own_weights, *own_gradients = ({name: w[part] for name, w in each.items()} for each in (weights, *gradients))
+        for name, alone in _updated(optimizer, own_weights, own_gradients).items():
+            expect_close(together[name][part], alone, f"the update of {name} depends on the {beside}", 1e-5)
 
 
 @OPTIMIZERS.rule("a gradient of zero gives finite weights")

@@ -19,7 +19,6 @@ from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, Literal, TypeVar
-from unittest.mock import patch
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -213,13 +212,16 @@ def watched(notes: list[str]) -> Iterator[None]:
     """
     import torch
 
-    printed, dtype, threads = io.StringIO(), torch.get_default_dtype(), torch.get_num_threads()
+    printed, environ, dtype, threads = io.StringIO(), dict(os.environ), torch.get_default_dtype(), torch.get_num_threads()
     started = time.perf_counter()
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), patch.dict(os.environ):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             yield
     finally:
         seconds = time.perf_counter() - started
+        if os.environ != environ:
+            os.environ.clear()
+            os.environ.update(environ)
         torch.set_default_dtype(dtype)
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)

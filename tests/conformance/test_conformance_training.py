@@ -114,11 +114,10 @@ def changing_itself(self, *, beta=0.9):
 
 
 KEPT = "names, shapes and dtypes never change, and no tensor changes in place"
-ITSELF = "each model is updated by itself"
+ITSELF = "each model is updated by itself, and each weight too if the optimizer is elementwise"
 ZEROS = "a gradient of zero gives finite weights"
 DOWNHILL = "steps reduce a simple loss"
 WAITING = "an update does not wait for the device"
-ELEMENTWISE = "each weight's update depends on that weight alone"
 
 OPTIMIZERS = [
     (configuring(with_positional), OPTIONS, "`--set` cannot reach beta of configured: put a star before"),
@@ -133,8 +132,8 @@ OPTIMIZERS = [
     (but(DESCENT, start=changing_start), KEPT, "it changes the weights that `start` gets in place, such as all"),
     (touching(lambda state, w, g, *given: g["all"].clamp_(-1, 1)), KEPT, "it changes the gradients in place, such as all"),
     (touching(moving_momentum), KEPT, "it changes the part 'momentum' of the state in place, such as all"),
-    (stepping(lambda g: g - g.mean(0)), ITSELF, "the new all of one model depends on the models beside it"),
-    (stepping(lambda g: g / g.norm(dim=1, keepdim=True)), ELEMENTWISE, "depends on the other weights beside it: set"),
+    (stepping(lambda g: g - g.mean(0)), ITSELF, "the update of all depends on the models beside it"),
+    (stepping(lambda g: g / g.norm(dim=1, keepdim=True)), ITSELF, "depends on the other weights beside it: set"),
     (stepping(lambda g: g / g.abs()), ZEROS, "gradients of zero give all values that are not finite"),
     (stepping(lambda g: -g), DOWNHILL, "100 steps with lr 0.01 change the loss w^2 / 2 from "),
     (stepping(lambda g: g * (g.abs().max() > 0).item()), WAITING, "it reads the value of a tensor, and so waits for the"),
