@@ -21,7 +21,7 @@ slow: .venv/ready
 long: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m long
 
-# Proof that a GPU trains as a CPU does, in ten minutes, and its pace: a report to attach to an issue.
+# Proof that a GPU trains as a CPU does, and its pace: a report to attach to an issue.
 gpu: .venv/ready
 	$(BIN)/lgbench selftest --device cuda
 	$(BIN)/pytest -m gpu

@@ -6,9 +6,10 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -132,7 +133,7 @@ def described(registry: Registry) -> str:
             "distribution": plugin.distribution.name,
             "version": plugin.distribution.version,
             "url": plugin.distribution.url,
-            "editable": plugin.distribution.editable,
+            "editable": plugin.distribution.installed == "editable",
             "provides": plugin.provides,
             "error": plugin.error,
             "notes": plugin.notes,
@@ -158,11 +159,8 @@ def _from(origin: Distribution) -> str:
         return f"file {origin.url}"
     if not origin.url:
         return "index"
-    from urllib.request import url2pathname  # imports an HTTP client, so only here
-
-    parts = urlsplit(origin.url)
-    place = url2pathname(parts.path) if parts.scheme == "file" else origin.url
-    return place + (" (editable)" if origin.editable else "")
+    place = unquote(urlsplit(origin.url).path) if origin.url.startswith("file:") else origin.url
+    return place + (" (editable)" if origin.installed == "editable" else "")
 
 
 @click.command()
@@ -172,31 +170,29 @@ def _from(origin: Distribution) -> str:
 def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
     """Check whether plugins keep to the contracts.
 
-    PLUGIN is the name of a plugin, of a package, or of a task, architecture or other provided part. Without a name, the files
-    of --plugin are checked, or all installed plugins. The exit code is 1 if a check failed.
+    PLUGIN is a file, or the name of a plugin, of a package, or of a task, architecture or other provided part. Without it, the
+    files of --plugin are checked, or all installed plugins. The exit code is 1 if a check failed.
     """
     from lgbench.conformance.check import CheckFailed
     from lgbench.extensions.registry import Registry
 
     keep_output()
-    registry = Registry.load(files=plugins)
-    chosen = _chosen(names, bool(plugins), registry)
+    files = {name: Path(name) for name in names if name.endswith(".py")}
+    registry = Registry.load(files=[*plugins, *files.values()])
+    chosen = _chosen([files[name].name if name in files else name for name in names], bool(plugins), registry)
     failed = noted = 0
-    thing = ""
-    said: set[str] = set()
-    for each in chosen:
-        if each.thing != thing:
-            thing = each.thing
-            said.clear()
-            echo(thing)
-        try:
-            note = each()
-        except CheckFailed as error:
-            failed += 1
-            reason = str(error).removeprefix(f"{thing}: ")
-            echo(f"  FAILED {each.name}" + (" (for the same reason)" if reason in said else f"\n    {reason}"))
-            said.add(reason)
-        else:
+    for thing, own in groupby(chosen, key=lambda each: each.thing):
+        echo(thing)
+        said: set[str] = set()
+        for each in own:
+            try:
+                note = each()
+            except CheckFailed as error:
+                failed += 1
+                reason = str(error).removeprefix(f"{thing}: ")
+                echo(f"  FAILED {each.name}" + (" (for the same reason)" if reason in said else f"\n    {reason}"))
+                said.add(reason)
+                continue
             noted += note is not None
             if note:
                 echo(f"  note   {each.name}\n    {note}")

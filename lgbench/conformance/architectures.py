@@ -1,11 +1,12 @@
-"""Checks of architectures: options, and the inputs of a model's parts."""
+"""Rules of options, and of architectures: the inputs of a model's parts."""
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass, replace
+from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
@@ -14,57 +15,17 @@ from torch import Tensor, nn
 
 import lgbench.contracts as contracts
 from lgbench.attending import masked_logits
-from lgbench.conformance.check import CheckFailed, Checks, NotChecked, Outcome, built, expect, kind_of, stirred
-from lgbench.conformance.models import TRAINED, checks_of_model, inputs_of, served
+from lgbench.conformance.check import CheckFailed, NotChecked, Outcome, Rules, built, expect, expect_kind, stirred
+from lgbench.conformance.models import TRAINED, inputs_of, served
 from lgbench.errors import Unsupported, message_of
 from lgbench.experiment.settings import options_of
-from lgbench.extensions.catalog import Catalog
 
 OptionValue = bool | int | float | str
+DefaultParts = Callable[[], contracts.Parts]
+"""Returns an architecture's default parts. Raises NotChecked for a part that is not installed."""
 
-LEFT_OUT = {
-    "query": "norms on queries (`query`, as in qk-norm)",
-    "key": "norms on keys (`key`, as in qk-norm)",
-    "gain": "factors for initial weights (`gain`, beta of DeepNorm)",
-}
-"""What an architecture leaves out that does not call a method of a norm scheme."""
-
-
-def checks_of_architecture(architecture: contracts.Architecture, parts: Callable[[], contracts.Parts]) -> Checks:
-    """Checks of an architecture with its default parts. `parts` raises NotChecked for a part that is not installed."""
-    found = {
-        "its parts are of known kinds, and installed": lambda: _names_its_parts(architecture, parts),
-        "its options can be set": lambda: _has_options(architecture, parts),
-    }
-    if "norm" in architecture.defaults:
-        found["a norm scheme is asked for every norm that it has"] = lambda: _asks_norms(architecture, parts)
-    if "attention" in architecture.defaults:
-        found["an attention gets what it needs"] = lambda: _feeds_attention(architecture, parts)
-    if "position" in architecture.defaults:
-        found["a position code gets the tokens that it reads"] = lambda: _feeds_position(architecture, parts)
-    return {**found, **checks_of_model(lambda signature: architecture.build(signature, parts()))}
-
-
-def checks_of_options(thing: contracts.Configurable) -> Checks:
-    return {"its options can be set": lambda: _can_be_set(thing)}
-
-
-def keywords_without_option(thing: contracts.Configurable | contracts.Architecture, catalog: Catalog[Any]) -> Outcome:
-    """Note on keywords of the constructor that look like options of `--set`, and are none.
-
-    Several things of one class in a catalog are told apart by such keywords, so nobody takes them for options.
-    """
-    if type(thing).__init__ is object.__init__ or [type(other) for other in catalog].count(type(thing)) > 1:
-        return None
-    section, method = ("model", thing.build) if isinstance(thing, contracts.Architecture) else (catalog.kind, thing.configured)
-    known = {*options_of(method, thing.name), *dir(catalog.contract), "name"}
-    keywords = inspect.signature(type(thing)).parameters.values()
-    found = {p.name: p.default for p in keywords if isinstance(p.default, OptionValue) and p.name not in known}
-    if not found:
-        return None
-    given = ", ".join(f"{name}={default!r}" for name, default in found.items())
-    option = f"{section}.{next(iter(found))}"
-    return f"no option of `--set` are {given}, keywords of its class: for {option}, make it a keyword of `{method.__name__}`"
+ARCHITECTURES = Rules[[contracts.Architecture, DefaultParts]]()
+OPTIONS = Rules[[contracts.Configurable]]()
 
 
 def _reachable(function: Callable[..., Any], owner: str, given: int) -> dict[str, Any]:
@@ -72,12 +33,11 @@ def _reachable(function: Callable[..., Any], owner: str, given: int) -> dict[str
 
     given: number of parameters that the harness fills by position.
     """
-    defaults = options_of(function, owner)
     parameters = inspect.signature(function).parameters.values()
     names = ", ".join([p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][given:])
     method = function.__name__
     expect(not names, f"`--set` cannot reach {names} of {method}: put a star before, as in {method}(..., *, {names})")
-    return defaults
+    return options_of(function, owner)
 
 
 def _others(value: OptionValue, stated: tuple[float, float] | None) -> list[OptionValue]:
@@ -94,20 +54,32 @@ def _others(value: OptionValue, stated: tuple[float, float] | None) -> list[Opti
     return [other for other in found if other != value and low <= other <= high]
 
 
-def _unusable(doing: str, option: str, error: Exception) -> CheckFailed:
-    """Failure for a value that raises another error than a refusal."""
-    remedy = f"state the range of {option} in `ranges`, or raise lgbench.Unsupported with the reason"
-    return CheckFailed(f"{doing} raised {message_of(error)}: {remedy}")
+def _accepted(
+    make: Callable[..., Any], option: str, default: OptionValue, thing: contracts.Configurable | contracts.Architecture
+) -> Iterator[tuple[OptionValue, Any]]:
+    """Other values of an option that are not refused, each with what `make` gives for it."""
+    for value in _others(default, thing.ranges.get(option)):
+        try:
+            yield value, make(**{option: value})
+        except NotChecked:
+            pass
+        except Unsupported as refusal:
+            expect(bool(str(refusal).strip()), f"it refuses {option}={value!r} without a reason: say what would work")
+        except Exception as error:  # a plugin's code may raise anything
+            remedy = f"state the range of {option} in `ranges`, or raise lgbench.Unsupported with the reason"
+            raise CheckFailed(f"with {option}={value!r} it raised {message_of(error)}: {remedy}") from error
 
 
+@OPTIONS.rule("its options can be set")
 def _can_be_set(thing: contracts.Configurable) -> Outcome:
     defaults = _reachable(thing.configured, thing.name, 0)
     before = _content(thing)
-    plain = thing.configured(**defaults)
-    expect(_same(plain, thing), "`configured` with the defaults gives another thing than the plugin does")
+    expect(
+        _same(thing.configured(**defaults), thing), "`configured` with the defaults gives another thing than the plugin does"
+    )
     refused = []
     for option, default in defaults.items():
-        found = _with_other_value(thing, option, default)
+        found = next(_accepted(thing.configured, option, default, thing), None)
         expect(_content(thing) == before, f"`configured` changes the thing itself for {option}: return a new one")
         if found is None:
             refused.append(option)
@@ -120,18 +92,6 @@ def _can_be_set(thing: contracts.Configurable) -> Outcome:
     return f"no other value of {', '.join(refused)} was accepted" if refused else None
 
 
-def _with_other_value(thing: contracts.Configurable, option: str, default: OptionValue) -> tuple[OptionValue, Any] | None:
-    """First accepted other value, and the result; None if all are refused."""
-    for value in _others(default, thing.ranges.get(option)):
-        try:
-            return value, thing.configured(**{option: value})
-        except Unsupported as refusal:
-            expect(bool(str(refusal).strip()), f"it refuses {option}={value!r} without a reason: say what would work")
-        except Exception as error:  # a plugin's code may raise anything
-            raise _unusable(f"`configured` with {option}={value!r}", option, error) from error
-    return None
-
-
 def _content(thing: Any) -> str:
     return repr(thing if is_dataclass(thing) else vars(thing))
 
@@ -141,7 +101,8 @@ def _same(first: Any, second: Any) -> bool:
     return bool(first == second) or (type(first) is type(second) and _content(first) == _content(second))
 
 
-def _names_its_parts(architecture: contracts.Architecture, parts: Callable[[], contracts.Parts]) -> Outcome:
+@ARCHITECTURES.rule("its parts are of known kinds, and installed")
+def _names_its_parts(architecture: contracts.Architecture, parts: DefaultParts) -> None:
     known = contracts.PART_KINDS
     for kind in architecture.defaults:
         expect(kind in known, f"its defaults name a {kind!r}, which is no kind of part; known: {', '.join(known)}")
@@ -149,65 +110,57 @@ def _names_its_parts(architecture: contracts.Architecture, parts: Callable[[], c
         parts()
     except NotChecked as missing:
         raise CheckFailed(f"its defaults name a part that is not installed: {missing}") from None
-    return None
 
 
-def _has_options(architecture: contracts.Architecture, parts: Callable[[], contracts.Parts]) -> Outcome:
+@ARCHITECTURES.rule("its options can be set")
+def _has_options(architecture: contracts.Architecture, parts: DefaultParts) -> Outcome:
     defaults = _reachable(architecture.build, architecture.name, 2)
     if not defaults:
         return None
-    signature, model = served(lambda signature: architecture.build(signature, parts()))[0]
-    plain, idle = _answer(model, signature), []
+    signature = served(lambda signature: architecture.build(signature, parts()))[0][0]
+
+    def answer(**options: OptionValue) -> Tensor:
+        """Logits, with every parameter moved a little."""
+        model = built(partial(architecture.build, signature, parts(), **options))
+        with torch.no_grad():
+            logits: Tensor = stirred(model).eval()(inputs_of(signature, TRAINED))
+        return logits
+
+    plain, idle = answer(), []
     for option, default in defaults.items():
-        answers = []
-        for value in _others(default, architecture.ranges.get(option)):
-            try:
-                other = built(lambda: architecture.build(signature, parts(), **{option: value}))  # noqa: B023  # called here
-            except NotChecked:
-                continue
-            except Exception as error:
-                raise _unusable(f"build with {option}={value!r}", option, error) from error
-            answers.append(_answer(other, signature))
-        if all(answer.shape == plain.shape and torch.equal(answer, plain) for answer in answers):
+        if all(torch.equal(other, plain) for _, other in _accepted(answer, option, default, architecture)):
             idle.append(option)
     return f"no other value that was tried of {', '.join(idle)} makes another model" if idle else None
 
 
-def _answer(model: nn.Module, signature: contracts.Signature) -> Tensor:
-    """Logits, with every parameter moved a little."""
-    with torch.no_grad():
-        logits: Tensor = stirred(model).eval()(inputs_of(signature, TRAINED))
-    return logits
-
-
-def _asks_norms(architecture: contracts.Architecture, parts: Callable[[], contracts.Parts]) -> Outcome:
+@ARCHITECTURES.rule(
+    "a norm scheme is asked for every norm that it has", when=lambda architecture, parts: "norm" in architecture.defaults
+)
+def _asks_norms(architecture: contracts.Architecture, parts: DefaultParts) -> Outcome:
     """Calls of the methods of a norm scheme. A method left out would silently leave out norms of some schemes."""
-    given = parts()
-    notes: list[str] = []
+    given, left_out = parts(), set[str]()
     for signature, _ in served(lambda signature: architecture.build(signature, given)):
         norm = Mock(spec=contracts.NormScheme, wraps=given.norm)
-        with_norm = replace(given, norm=norm)
-        built(lambda: architecture.build(signature, with_norm))  # noqa: B023  # called here
+        built(partial(architecture.build, signature, replace(given, norm=norm)))
         asked = {(call[0], spec) for call in norm.method_calls for spec in (*call.args, *call.kwargs.values())}
-        methods = {method for method, _ in asked}
-        expect("embed" in methods, "it does not ask the norm scheme for `embed`, the module after the embedding")
-        placed = methods & {"residual", "output"}
-        expect(
-            bool(placed), "it asks the norm scheme for no sublayer: call `residual`, or `output` without a residual connection"
-        )
-        for spec in {spec for _, spec in asked if isinstance(spec, contracts.SublayerSpec)}:
-            wanted = (
-                ["query", "key", "head", "gain"] if spec.role == "attention" and "attention" in architecture.defaults else []
-            )
-            missing = "` and `".join(method for method in wanted if (method, spec) not in asked)
+        embeds = any(method == "embed" for method, _ in asked)
+        expect(embeds, "it does not ask the norm scheme for `embed`, the module after the embedding")
+        specs = {spec for _, spec in asked if isinstance(spec, contracts.SublayerSpec)}
+        placing = "call `residual`, or `output` without a residual connection"
+        expect(bool(specs), f"it asks the norm scheme for no sublayer: {placing}")
+        for spec in specs:
             where = f"{spec.role} of layer {spec.layer}"
-            expect(not missing, f"it does not ask the norm scheme for `{missing}`, {where}: their norms would be left out")
-            sound = {("residual", spec), ("output", spec)} & asked
-            expect(bool(sound), f"it asks the norm scheme for neither `residual` nor `output`, {where}")
-            own = ["query", "key", "gain"] if spec.role == "attention" else ["gain"]
-            notes += [method for method in own if (method, spec) not in asked and method not in notes]
-    left_out = [LEFT_OUT[method] for method in notes]
-    return f"it leaves out what some norm schemes ask for: {', '.join(left_out)}" if left_out else None
+            placed = not asked.isdisjoint({("residual", spec), ("output", spec)})
+            expect(placed, f"it asks the norm scheme for neither `residual` nor `output`, {where}: {placing}")
+            methods = ("query", "key", "head", "gain") if spec.role == "attention" else ("gain",)
+            missing = [method for method in methods if (method, spec) not in asked]
+            if "attention" in architecture.defaults and spec.role == "attention":
+                names = "` and `".join(missing)
+                expect(not missing, f"it does not ask the norm scheme for `{names}`, {where}: their norms would be left out")
+            left_out |= {*missing} - {"head"}
+    names = "`, `".join(sorted(left_out, reverse=True))
+    acts = "so norms of queries and keys, or factors of initial weights, of some schemes do not act"
+    return f"it does not ask the norm scheme for `{names}`, {acts}" if names else None
 
 
 class ProbingAttention(contracts.Attention):
@@ -227,23 +180,21 @@ class _ProbingModule(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, **needed: Tensor) -> Tensor:
         """(B, H, Q, D) for the Q positions of `query_input`."""
-        batch, keys = k.shape[0], k.shape[2]
-        lacking = [need.value for need in (contracts.Need.QUERY_INPUT, contracts.Need.KEY_INPUT) if need.value not in needed]
-        expect(not lacking, f"it does not give an attention the {' and '.join(lacking)} that it needs")
+        lacking = " and ".join(name for name in ("query_input", "key_input") if name not in needed)
+        expect(not lacking, f"it does not give an attention the {lacking} that it needs")
         queries = needed["query_input"].shape[1]
-        for name, positions in (("query_input", queries), ("key_input", keys)):
-            shape, found = (batch, positions, self.spec.width), needed[name]
-            expect(found.shape == shape, f"it gives an attention a {name} of {kind_of(found)}, expected {shape}")
-        rows = queries if self.spec.cross_attention else keys
+        for name, positions in (("query_input", queries), ("key_input", k.shape[2])):
+            expect_kind(f"it gives an attention a {name} of", needed[name], (len(k), positions, self.spec.width))
+        rows = queries if self.spec.cross_attention else k.shape[2]
         expect(q.shape[2] == rows, f"an attention that needs all queries gets {q.shape[2]} of {rows}")
         return (masked_logits(q, k, bias, self.spec.scale).softmax(-1) @ v)[:, :, -queries:]
 
 
-def _feeds_attention(architecture: contracts.Architecture, parts: Callable[[], contracts.Parts]) -> Outcome:
+@ARCHITECTURES.rule("an attention gets what it needs", when=lambda architecture, parts: "attention" in architecture.defaults)
+def _feeds_attention(architecture: contracts.Architecture, parts: DefaultParts) -> None:
     given = replace(parts(), attention=ProbingAttention())
     for signature, model in served(lambda signature: architecture.build(signature, given)):
         model(inputs_of(signature, TRAINED))
-    return None
 
 
 class ProbingPosition(contracts.Position):
@@ -275,7 +226,10 @@ class _Probe(nn.Module):
         return self.answer(*given)
 
 
-def _feeds_position(architecture: contracts.Architecture, parts: Callable[[], contracts.Parts]) -> Outcome:
+@ARCHITECTURES.rule(
+    "a position code gets the tokens that it reads", when=lambda architecture, parts: "position" in architecture.defaults
+)
+def _feeds_position(architecture: contracts.Architecture, parts: DefaultParts) -> None:
     position = ProbingPosition()
     given = replace(parts(), position=position)
     for signature, model in served(lambda signature: architecture.build(signature, given)):
@@ -289,4 +243,3 @@ def _feeds_position(architecture: contracts.Architecture, parts: Callable[[], co
             expect(bool(calls), f"it does not call the module of a position code's `{method}`")
             right = all(tokens is not None and torch.equal(tokens, inputs) for tokens in calls)
             expect(right, f"it calls the module of a position code's `{method}` without the tokens of all positions")
-    return None

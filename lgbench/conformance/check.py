@@ -1,4 +1,4 @@
-"""Check of one rule of the contracts, expectations, and material for checks: numbers, modules, a watch over randomness."""
+"""Rules of the contracts, their checks, expectations, and material for checks: numbers, modules, a watch over randomness."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
+from typing import Generic, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -21,8 +23,9 @@ Outcome = str | None
 Checks = Mapping[str, Callable[[], Outcome]]
 """Functions that check an object, by the checked rule."""
 
-UNUSUAL_SEED = 2_718_281_828
-"""Seed that no plugin sets, so that setting a seed is detected."""
+Given = ParamSpec("Given")
+Place = TypeVar("Place")
+Built = TypeVar("Built")
 
 
 class CheckFailed(AssertionError):
@@ -33,9 +36,30 @@ class NotChecked(Exception):
     """Reason why a check does not apply."""
 
 
-def not_checked(reason: NotChecked) -> str:
-    """Note of a check that does not apply."""
-    return f"not checked: {reason}"
+class Rules(Generic[Given]):
+    """Rules of one contract in their order, each with the function that examines an object."""
+
+    def __init__(self) -> None:
+        self._rules: list[tuple[str, Callable[Given, Outcome], Callable[Given, bool] | None]] = []
+
+    def rule(
+        self, words: str, when: Callable[Given, bool] | None = None
+    ) -> Callable[[Callable[Given, Outcome]], Callable[Given, Outcome]]:
+        """Decorator of the function for a rule. `when` says for which objects the rule holds, by default for all."""
+
+        def add(examine: Callable[Given, Outcome]) -> Callable[Given, Outcome]:
+            self._rules.append((words, examine, when))
+            return examine
+
+        return add
+
+    def checks(self, *given: Given.args, **named: Given.kwargs) -> Checks:
+        """Checks of one object."""
+        return {
+            words: partial(examine, *given, **named)
+            for words, examine, when in self._rules
+            if when is None or when(*given, **named)
+        }
 
 
 @dataclass(frozen=True)
@@ -60,7 +84,7 @@ class Check:
         except CheckFailed as failed:
             raise CheckFailed(f"{self.thing}: {failed}") from None
         except NotChecked as reason:
-            return not_checked(reason)
+            return f"not checked: {reason}"
         except LgbenchError as error:  # its message is a sentence already
             raise CheckFailed(f"{self.thing}: {error}") from None
         except Exception as error:  # a plugin's code may raise anything
@@ -80,16 +104,22 @@ def _own_frames(error: Exception) -> list[TracebackType]:
 
 
 def _explained(error: Exception, frames: Sequence[TracebackType]) -> str:
+    said = ", ".join((message_of(error), *getattr(error, "__notes__", ())))
     if not frames:
-        return f"its result cannot be used: {message_of(error)}"
-    where = f"{frames[-1].tb_frame.f_code.co_filename}:{frames[-1].tb_lineno}"
-    return f"it raised {message_of(error)} ({where})"
+        return f"its result cannot be used: {said}"
+    return f"it raised {said} ({frames[-1].tb_frame.f_code.co_filename}:{frames[-1].tb_lineno})"
 
 
-def expect(holds: bool, sentence: str) -> None:
+def expect(holds: bool | Tensor, sentence: str) -> None:
     """Raise :class:`CheckFailed` with the sentence unless the rule holds."""
     if not holds:
         raise CheckFailed(sentence)
+
+
+def expect_kind(what: str, found: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> None:
+    """Raise :class:`CheckFailed` unless a tensor has this shape and dtype. `what` begins the sentence: "its values are"."""
+    expected = f"{tuple(shape)} {_name_of(dtype)}"
+    expect(kind_of(found) == expected, f"{what} {kind_of(found)}, expected {expected}")
 
 
 def expect_close(found: Tensor, expected: Tensor, sentence: str, tolerance: float = 1e-4) -> None:
@@ -107,9 +137,6 @@ def no_global_randomness() -> Iterator[None]:
     """Raise CheckFailed if the block draws from a global random generator, or seeds one. All states are restored."""
     of_python, of_numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(UNUSUAL_SEED)
-        random.seed(UNUSUAL_SEED)
-        np.random.seed(UNUSUAL_SEED)
         before = _global_states()
         try:
             yield
@@ -151,6 +178,19 @@ def built(build: Callable[[], object], seed: int = 0, what: str = "it") -> nn.Mo
     return module
 
 
+def accepted(places: Iterable[Place], build: Callable[[Place], Built], otherwise: str) -> list[tuple[Place, Built]]:
+    """Places that are not refused, each with what is built for it. Raises NotChecked, with a reason, if all are refused."""
+    found, reasons = [], []
+    for place in places:
+        try:
+            found.append((place, build(place)))
+        except NotChecked as refusal:
+            reasons.append(str(refusal))
+    if not found:
+        raise NotChecked(f"{otherwise}: {reasons[0]}")
+    return found
+
+
 def stirred(module: nn.Module) -> nn.Module:
     """The module with a little noise on every parameter, so that an initial value of 0 or 1 hides nothing."""
     generator = torch.Generator().manual_seed(1)
@@ -172,7 +212,11 @@ def integers(high: int, *shape: int, seed: int = 0) -> Tensor:
 
 def kind_of(tensor: Tensor) -> str:
     """Shape and dtype, such as "(2, 9) float32"."""
-    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+    return f"{tuple(tensor.shape)} {_name_of(tensor.dtype)}"
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def expect_gradients(uses: Iterable[tuple[nn.Module, Tensor]], where: str = "") -> None:
@@ -187,11 +231,9 @@ def expect_gradients(uses: Iterable[tuple[nn.Module, Tensor]], where: str = "") 
             continue
         expect(output.requires_grad, f"{where}its output does not depend on its parameters: nothing would train them")
         loss = (output * numbers(*output.shape, seed=5).to(output.dtype)).sum()
-        for name, gradient in zip(
-            parameters, torch.autograd.grad(loss, list(parameters.values()), allow_unused=True), strict=True
-        ):
-            finite = gradient is None or bool(gradient.isfinite().all())
-            expect(finite, f"{where}the gradient of its parameter {name} is not finite")
-            reached[name] = reached.get(name, False) or (gradient is not None and bool(gradient.any()))
+        gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
+        for name, gradient in zip(parameters, gradients, strict=True):
+            expect(gradient.isfinite().all(), f"{where}the gradient of its parameter {name} is not finite")
+            reached[name] = reached.get(name, False) or bool(gradient.any())
     missed = ", ".join(name for name, moved in reached.items() if not moved)
     expect(not missed, f"{where}no gradient reaches {missed}: not used in forward, or multiplied by zero")

@@ -1,102 +1,89 @@
-"""Checks of measurements, on predictions and strings of known quality and on made-up internals."""
+"""Rules of measurements, tried on predictions and strings of known quality and on made-up internals."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from math import isfinite
-from typing import get_args
+from math import inf, isfinite
+from typing import Any, cast, get_args
+from unittest.mock import Mock
 
 import torch
 from torch import Tensor
 
-import lgbench.contracts as contracts
-from lgbench.conformance.check import Checks, NotChecked, Outcome, expect, expect_close, kind_of, no_global_randomness, numbers
+from lgbench.conformance.check import (
+    NotChecked,
+    Outcome,
+    Rules,
+    expect,
+    expect_close,
+    expect_kind,
+    kind_of,
+    no_global_randomness,
+    numbers,
+)
+from lgbench.contracts import (
+    Answers,
+    AttentionInside,
+    Insides,
+    Language,
+    Measurement,
+    Predictions,
+    Reading,
+    Signature,
+    Source,
+    StringScores,
+    SublayerInside,
+    Task,
+    Tokens,
+)
 from lgbench.experiment.probes import is_probe
 from lgbench.measurement.scores import unwritten
-from lgbench.randomness import Random
 
 CONTEXTS, ANSWERS, CLASSES = 24, 3, 4
 STRINGS, SYMBOLS, KEYS = 16, 5, 5
 LEAST = 1e-30
 """Probability of an illegal answer in exact predictions, with a finite logarithm."""
 
-
-class AnyTask(contracts.Task):
-    """Task with contexts alone."""
-
-    name = family = "any-task"
-    version = 1
-    signature = contracts.Signature(contracts.Tokens(CLASSES), CLASSES, contracts.Answers.EVERY_PREFIX)
-    train_lengths = (1, 4)
-
-    def sample(self, length: int, random: Random) -> contracts.Batch:
-        raise NotImplementedError
+Tasks = Sequence[Task]
+MEASUREMENTS = Rules[[Measurement, Tasks]]()
+"""The tasks are those that are asked about, besides KINDS_OF_TASKS."""
 
 
-class AnyMarked(AnyTask):
-    """Task with answers at marked positions."""
-
-    name = family = "any-marked"
-    signature = contracts.Signature(contracts.Tokens(CLASSES), CLASSES, contracts.Answers.MARKED)
-
-
-class AnyLanguage(AnyTask, contracts.Language):
-    """Task with contexts and strings."""
-
-    name = family = "any-language"
-
-    def strings(self, length: int, random: Random) -> contracts.Strings:
-        raise NotImplementedError
-
-    def testable_length(self, length: int) -> int:
-        return length
+def _any(contract: Any, answers: Answers) -> Task:
+    """Task with a signature, and no contexts."""
+    task = Mock(spec=contract, signature=Signature(Tokens(CLASSES), CLASSES, answers), train_lengths=(1, 4), version=1)
+    task.name = task.family = f"any {contract.__name__.lower()}"
+    return cast(Task, task)
 
 
-def checks_of_measurement(measurement: contracts.Measurement, tasks: Sequence[contracts.Task]) -> Checks:
-    tasks = (AnyTask(), AnyLanguage(), AnyMarked(), *tasks)
-    found = {
-        "its name, range, worst value, threshold and landmark make sense": lambda: _describes_itself(measurement),
-        "it says for every task what it is computed from": lambda: _has_sources(measurement, tasks),
-    }
-    sources = {_source(measurement, task) for task in tasks}
-    if "contexts" in sources:
-        found |= {
-            "each answer has a value in its range": lambda: _is_in_range(measurement),
-            "the exact prediction is the best": lambda: _prefers_the_exact(measurement),
-            "each answer is measured by itself": lambda: _measures_each_alone(measurement),
-            "an answer that is not finite has the worst value": lambda: _knows_the_worst(measurement),
-            "its chance level is that of the best constant prediction": lambda: _knows_chance(measurement),
-        }
-    if "sequences" in sources:
-        found |= {
-            "each context has a value in its range": lambda: _is_in_range_of_sequences(measurement),
-            "the exact prediction of whole answers is the best": lambda: _prefers_exact_sequences(measurement),
-            "answers that do not count change nothing": lambda: _reads_counted_answers(measurement),
-        }
-    if "strings" in sources:
-        found["strings whose scores are separated have the best value"] = lambda: _prefers_separated_strings(measurement)
-    if "insides" in sources:
-        found |= {
-            "it reads values in its range, of contexts or of all": lambda: _reads_internals(measurement),
-            "it reads nothing of a model that lacks what it looks at": lambda: _takes_bare_models(measurement),
-        }
-    return found
+KINDS_OF_TASKS = (_any(Task, Answers.EVERY_PREFIX), _any(Task, Answers.MARKED), _any(Language, Answers.EVERY_PREFIX))
 
 
-def _source(measurement: contracts.Measurement, task: contracts.Task) -> object:
+def _computed_from(*wanted: Source) -> Callable[[Measurement, Tasks], bool]:
+    """Whether a measurement is computed from one of these sources on some task."""
+
+    def applies(measurement: Measurement, tasks: Tasks) -> bool:
+        return not _sources(measurement, tasks).isdisjoint(wanted)
+
+    return applies
+
+
+def _sources(measurement: Measurement, tasks: Tasks) -> set[Source | None]:
+    """Sources on all tasks. Empty if a task is refused, which one rule reports."""
     try:
-        return measurement.source(task)
-    except Exception:  # one check reports it
-        return None
+        return {measurement.source(task) for task in (*KINDS_OF_TASKS, *tasks)}
+    except Exception:  # a plugin's code may raise anything
+        return set()
 
 
-def _describes_itself(measurement: contracts.Measurement) -> Outcome:
+@MEASUREMENTS.rule("its name, range, worst value, threshold and landmark make sense")
+def _describes_itself(measurement: Measurement, tasks: Tasks) -> None:
     low, high = measurement.range
     expect(measurement.version >= 1, f"its version is {measurement.version!r}, expected a number from 1 up")
     for attribute in ("label", "title"):
         expect(bool(getattr(measurement, attribute).strip()), f"its {attribute} is empty: columns and plots show it")
-    least, top = float("-inf") if low is None else low, float("inf") if high is None else high
+    least, top = -inf if low is None else low, inf if high is None else high
     sound = all(end is None or isfinite(end) for end in (low, high)) and least < top
     expect(sound, f"its range is {measurement.range}, expected the least and the greatest value")
     marks = {"worst value": measurement.worst, "threshold": measurement.threshold}
@@ -104,28 +91,27 @@ def _describes_itself(measurement: contracts.Measurement) -> Outcome:
     for what, value in marks.items():
         fits = value is None or (isfinite(value) and least <= value <= top)
         expect(fits, f"its {what} is {value!r}, which is not a number in its range, {measurement.range}")
-    return None
 
 
-def _has_sources(measurement: contracts.Measurement, tasks: Sequence[contracts.Task]) -> Outcome:
+@MEASUREMENTS.rule("it says for every task what it is computed from")
+def _has_sources(measurement: Measurement, tasks: Tasks) -> None:
     found = set()
-    for task in tasks:
+    for task in (*KINDS_OF_TASKS, *tasks):
         source = measurement.source(task)
         found.add(source)
         on = f"its source on {task.name} is"
-        known = source in (*get_args(contracts.Source), None)
-        expect(known, f"{on} {source!r}, expected {', '.join(get_args(contracts.Source))} or None")
+        known = source in (*get_args(Source), None)
+        expect(known, f"{on} {source!r}, expected {', '.join(get_args(Source))} or None")
         reads = "has" if is_probe(measurement) else "does not have"
         fits = source is None or (source == "insides") == is_probe(measurement)
         expect(fits, f"{on} {source}, and it {reads} of_insides, which probes have and others do not")
         ranks = source in ("insides", None) or None not in (measurement.lower_is_better, measurement.worst)
         expect(ranks, f"{on} {source}: only probes may be without lower_is_better and worst")
-        expect(source != "strings" or isinstance(task, contracts.Language), f"{on} strings, and only a Language has strings")
-        every = task.signature.answers is contracts.Answers.EVERY_PREFIX
+        expect(source != "strings" or isinstance(task, Language), f"{on} strings, and only a Language has strings")
+        every = task.signature.answers is Answers.EVERY_PREFIX
         expect(source != "sequences" or not every, f"{on} sequences, and its answers are to contexts of different lengths")
     if found == {None}:
         raise NotChecked("it is defined for no task that is installed")
-    return None
 
 
 def exact_distributions(n: int = CONTEXTS) -> Tensor:
@@ -143,12 +129,25 @@ def predictions(exact: Tensor) -> dict[str, Tensor]:
     return {"exact": right, "uniform": torch.zeros_like(right), "random": 3 * numbers(*right.shape, seed=2), "reversed": -right}
 
 
-def _values(measurement: contracts.Measurement, logits: Tensor, exact: Tensor) -> Tensor:
-    """Value of each answer. Raises PluginError for a write into the predictions."""
-    given = contracts.Predictions(logits.clone(), exact.clone())
-    assert given.probability.numel()  # cached, so that a write into it is seen
+WEIGHTS = (torch.arange(ANSWERS) != torch.arange(CONTEXTS)[:, None] % ANSWERS).float()
+"""Weights that leave out one answer of each context, (n, A)."""
+
+
+def _values(measurement: Measurement, logits: Tensor, exact: Tensor, whole: bool = False) -> Tensor:
+    """Value of each answer, or of each context if `whole`. Raises PluginError for a write into the predictions."""
+    given = Predictions(logits.clone(), exact.clone(), WEIGHTS.clone() if whole else None)
+    assert given.probability.numel() and given.counts.numel()  # cached, so that a write into them is seen
     with no_global_randomness(), unwritten(measurement, given):
-        return measurement.of_contexts(given)
+        return measurement.of_sequences(given) if whole else measurement.of_contexts(given)
+
+
+def _ways(measurement: Measurement, tasks: Tasks) -> Iterator[tuple[bool, dict[str, Tensor]]]:
+    """Values of every prediction by name, of each answer and of each context as a whole, if computed from them."""
+    exact, sources = exact_distributions(), _sources(measurement, tasks)
+    for whole, source in enumerate(("contexts", "sequences")):
+        if source in sources:
+            found = {name: _values(measurement, logits, exact, bool(whole)) for name, logits in predictions(exact).items()}
+            yield bool(whole), found
 
 
 def _mean(values: Tensor) -> float:
@@ -156,48 +155,47 @@ def _mean(values: Tensor) -> float:
     return values.nanmean().item()
 
 
-def _sign(measurement: contracts.Measurement) -> int:
+def _sign(measurement: Measurement) -> int:
     return 1 if measurement.lower_is_better else -1
 
 
-def _within(values: Tensor, measurement: contracts.Measurement) -> Tensor:
+def _within(values: Tensor, measurement: Measurement) -> Tensor:
     """Whether each value is in the range, except for rounding. A NaN is outside."""
     low, high = measurement.range
-    above = values >= (float("-inf") if low is None else low - 1e-9)
-    return above & (values <= (float("inf") if high is None else high + 1e-9))
+    return (values >= (-inf if low is None else low - 1e-9)) & (values <= (inf if high is None else high + 1e-9))
 
 
-def _is_in_range(measurement: contracts.Measurement) -> Outcome:
-    exact = exact_distributions()
-    undefined: Tensor | None = None
-    for name, logits in predictions(exact).items():
-        values = _values(measurement, logits, exact)
-        fits = values.shape == exact.shape[:2] and values.dtype == torch.float64
-        expect(fits, f"its values are {kind_of(values)}, expected {tuple(exact.shape[:2])} float64")
-        missing = values.isnan()
-        if not measurement.partial:
-            expect(not missing.any(), f"some value of a {name} prediction is NaN: set partial = True if some are undefined")
-        undefined = missing if undefined is None else undefined
-        expect(torch.equal(missing, undefined), "which answers are undefined depends on the model: p* alone may decide it")
-        outside = values[~missing & ~(_within(values, measurement) & values.isfinite())].tolist()
-        expect(not outside, f"a {name} prediction has a value outside its range, {measurement.range}: {outside[:1]}")
-    return None
+OF_PREDICTIONS = _computed_from("contexts", "sequences")
 
 
-def _prefers_the_exact(measurement: contracts.Measurement) -> Outcome:
-    exact = exact_distributions()
-    means = {name: _mean(_values(measurement, logits, exact)) for name, logits in predictions(exact).items()}
-    best, sign = means.pop("exact"), _sign(measurement)
-    side = "lower" if measurement.lower_is_better else "higher"
-    for name, mean in means.items():
-        better = sign * best <= sign * mean + 1e-9
-        expect(better, f"{side} is better, and a {name} prediction has {mean:.4g}, the exact one {best:.4g}")
-    distinct = any(abs(mean - best) > 1e-9 for mean in means.values())
-    expect(distinct, f"every prediction that was tried has the value {best:.4g}: it measures nothing")
-    return None
+@MEASUREMENTS.rule("each answer or context has a value in its range", when=OF_PREDICTIONS)
+def _is_in_range(measurement: Measurement, tasks: Tasks) -> None:
+    for whole, found in _ways(measurement, tasks):
+        undefined = found["exact"].isnan()
+        for name, values in found.items():
+            expect_kind("its values are", values, (CONTEXTS,) if whole else (CONTEXTS, ANSWERS), torch.float64)
+            missing = values.isnan()
+            partial = measurement.partial or not missing.any()
+            expect(partial, f"some value of a {name} prediction is NaN: set partial = True if some are undefined")
+            expect(torch.equal(missing, undefined), "which answers are undefined depends on the model: p* alone may decide it")
+            outside = values[~missing & ~(_within(values, measurement) & values.isfinite())].tolist()
+            expect(not outside, f"a {name} prediction has a value outside its range, {measurement.range}: {outside[:1]}")
 
 
-def _measures_each_alone(measurement: contracts.Measurement) -> Outcome:
+@MEASUREMENTS.rule("the exact prediction is the best", when=OF_PREDICTIONS)
+def _prefers_the_exact(measurement: Measurement, tasks: Tasks) -> None:
+    side, sign = "lower" if measurement.lower_is_better else "higher", _sign(measurement)
+    for _, found in _ways(measurement, tasks):
+        best, *others = means = {name: _mean(values) for name, values in found.items()}
+        for name in others:
+            better = sign * means[best] <= sign * means[name] + 1e-9
+            expect(better, f"{side} is better, and a {name} prediction has {means[name]:.4g}, the exact one {means[best]:.4g}")
+        distinct = max(means.values()) - min(means.values()) > 1e-9
+        expect(distinct, f"every prediction that was tried has the value {means[best]:.4g}: it measures nothing")
+
+
+@MEASUREMENTS.rule("each answer is measured by itself", when=_computed_from("contexts"))
+def _measures_each_alone(measurement: Measurement, tasks: Tasks) -> None:
     exact = exact_distributions()
     logits = predictions(exact)["random"]
     together = _values(measurement, logits, exact)
@@ -205,75 +203,37 @@ def _measures_each_alone(measurement: contracts.Measurement) -> Outcome:
         one = slice(index, index + 1), slice(1, 2)
         alone = _values(measurement, logits[one], exact[one])
         expect_close(alone, together[one], "the value of an answer depends on the answers beside it", 1e-9)
-    return None
 
 
-def _knows_the_worst(measurement: contracts.Measurement) -> Outcome:
+@MEASUREMENTS.rule("an answer that is not finite has the worst value", when=_computed_from("contexts"))
+def _knows_the_worst(measurement: Measurement, tasks: Tasks) -> None:
     exact = exact_distributions()
-    defined = ~_values(measurement, predictions(exact)["random"], exact).isnan()
+    undefined = _values(measurement, predictions(exact)["random"], exact).isnan()
     values = _values(measurement, torch.full_like(exact, torch.nan), exact)
-    if not measurement.partial or measurement.worst is None:
-        return None  # the harness writes the worst value itself; another check says that there is none
-    right = torch.equal(values.isnan(), ~defined) and set(values[defined].tolist()) <= {measurement.worst}
-    expect(right, f"a partial measurement itself gives the worst value, {measurement.worst:g}, where the logits are NaN")
-    return None
+    if measurement.partial and measurement.worst is not None:  # else the harness writes the worst value itself
+        right = torch.equal(values.isnan(), undefined) and bool((values[~undefined] == measurement.worst).all())
+        expect(right, f"a partial measurement itself gives the worst value, {measurement.worst:g}, where the logits are NaN")
 
 
-def _of_sequences(measurement: contracts.Measurement, logits: Tensor, exact: Tensor, weights: Tensor) -> Tensor:
-    """Value of each context. Raises PluginError for a write into the predictions."""
-    given = contracts.Predictions(logits.clone(), exact.clone(), weights.clone())
-    assert given.probability.numel() and given.counts.numel()  # cached, so that a write into them is seen
-    with no_global_randomness(), unwritten(measurement, given):
-        return measurement.of_sequences(given)
-
-
-def _some_weights() -> Tensor:
-    """Weights that leave out one answer of each context, (n, A)."""
-    return (torch.arange(ANSWERS) != torch.arange(CONTEXTS)[:, None] % ANSWERS).float()
-
-
-def _is_in_range_of_sequences(measurement: contracts.Measurement) -> Outcome:
+@MEASUREMENTS.rule("answers that do not count change nothing", when=_computed_from("sequences"))
+def _reads_counted_answers(measurement: Measurement, tasks: Tasks) -> None:
+    """Logits and p* of answers without weight are those of another prediction."""
     exact = exact_distributions()
     for name, logits in predictions(exact).items():
-        values = _of_sequences(measurement, logits, exact, _some_weights())
-        fits = values.shape == (CONTEXTS,) and values.dtype == torch.float64
-        expect(fits, f"its values are {kind_of(values)}, expected ({CONTEXTS},) float64, one for each context")
-        outside = values[~(_within(values, measurement) & values.isfinite())].tolist()
-        expect(not outside, f"a {name} prediction has a value outside its range, {measurement.range}: {outside[:1]}")
-    return None
-
-
-def _prefers_exact_sequences(measurement: contracts.Measurement) -> Outcome:
-    exact, weights, sign = exact_distributions(), _some_weights(), _sign(measurement)
-    found = {name: _of_sequences(measurement, logits, exact, weights) for name, logits in predictions(exact).items()}
-    best = _mean(found.pop("exact"))
-    for name, values in found.items():
-        expect(
-            sign * best <= sign * _mean(values) + 1e-9, f"a {name} prediction has {_mean(values):.4g}, the exact one {best:.4g}"
+        other = torch.where(WEIGHTS[..., None] > 0, logits, -logits.flip(-1))
+        found, expected = (_values(measurement, each, exact, whole=True) for each in (other, logits))
+        expect_close(
+            found, expected, f"of a {name} prediction, it reads answers with the weight 0: use `predictions.counts`", 1e-9
         )
-    distinct = any(abs(_mean(values) - best) > 1e-9 for values in found.values())
-    expect(distinct, f"every prediction that was tried has the value {best:.4g}: it measures nothing")
-    return None
 
 
-def _reads_counted_answers(measurement: contracts.Measurement) -> Outcome:
-    """Logits and p* of answers without weight are those of another prediction."""
-    exact, weights = exact_distributions(), _some_weights()
-    for name, logits in predictions(exact).items():
-        other = torch.where(weights[..., None] > 0, logits, -logits.flip(-1))
-        expected = _of_sequences(measurement, logits, exact, weights)
-        sentence = f"of a {name} prediction, it reads answers with the weight 0: use `predictions.counts`"
-        expect_close(_of_sequences(measurement, other, exact, weights), expected, sentence, 1e-9)
-    return None
-
-
-def _knows_chance(measurement: contracts.Measurement) -> Outcome:
+@MEASUREMENTS.rule("its chance level is that of the best constant prediction", when=_computed_from("contexts"))
+def _knows_chance(measurement: Measurement, tasks: Tasks) -> Outcome:
     exact = exact_distributions(4 * CONTEXTS).reshape(-1, CLASSES)
     values = measurement.chance(exact.clone(), exact.clone())
     if values is None:
         return "it has no `chance`: boards show no chance level of it"
-    fits = values.shape == exact.shape[:1] and values.dtype == torch.float64
-    expect(fits, f"chance gives {kind_of(values)}, expected {tuple(exact.shape[:1])} float64")
+    expect_kind("chance gives", values, exact.shape[:1], torch.float64)
     level, sign = _mean(values), _sign(measurement)
     constants = {
         "uniform distribution": torch.full((CLASSES,), 1 / CLASSES),
@@ -288,7 +248,8 @@ def _knows_chance(measurement: contracts.Measurement) -> Outcome:
     return None
 
 
-def _prefers_separated_strings(measurement: contracts.Measurement) -> Outcome:
+@MEASUREMENTS.rule("strings whose scores are separated have the best value", when=_computed_from("strings"))
+def _prefers_separated_strings(measurement: Measurement, tasks: Tasks) -> None:
     is_member = torch.arange(STRINGS) % 2 == 0
     same = numbers(STRINGS, SYMBOLS + 1, seed=3).double().sigmoid().log()
     unlikely = torch.zeros_like(same)
@@ -301,12 +262,12 @@ def _prefers_separated_strings(measurement: contracts.Measurement) -> Outcome:
     }
     found = {}
     for name, log_probability in scores.items():
-        given = contracts.StringScores(log_probability, is_member)
+        given = StringScores(log_probability, is_member)
         with no_global_randomness(), unwritten(measurement, given):
             value = measurement.of_strings(given)
         expect(value.ndim == 0, f"of_strings gives {kind_of(value)}, expected a tensor without dimensions")
         found[name] = value.item()
-        inside = bool(_within(value, measurement))
+        inside = _within(value, measurement)
         expect(inside, f"{name} strings have the value {found[name]:g}, and its range is {measurement.range}")
     best, sign = found["separated"], _sign(measurement)
     for name in ("equal", "reversed"):
@@ -314,24 +275,21 @@ def _prefers_separated_strings(measurement: contracts.Measurement) -> Outcome:
     worst = measurement.worst
     fits = worst is None or found["undefined"] == worst
     expect(fits, f"strings whose scores are NaN have {found['undefined']:g}, expected the worst value, {worst}")
-    return None
 
 
-def _internals() -> contracts.Insides:
+def _internals() -> Insides:
     """Internals of a model of two layers with attention of two heads, on a task with known sources."""
     weights = numbers(CONTEXTS, 2, KEYS, seed=4).double().softmax(-1)
     stream = numbers(CONTEXTS, 6, seed=5).double()
-    return contracts.Insides(
+    return Insides(
         length=KEYS,
         inputs=torch.arange(CONTEXTS * KEYS).view(CONTEXTS, KEYS) % CLASSES,
         logits=3 * numbers(CONTEXTS, CLASSES, seed=7).double(),
         distribution=exact_distributions()[:, 0].double(),
         sources=torch.arange(KEYS).expand(CONTEXTS, KEYS) == torch.arange(CONTEXTS)[:, None] % (KEYS + 1),
-        attentions=[
-            contracts.AttentionInside(layer, numbers(CONTEXTS, 2, 3, seed=layer).double(), weights) for layer in (1, 2)
-        ],
+        attentions=[AttentionInside(layer, numbers(CONTEXTS, 2, 3, seed=layer).double(), weights) for layer in (1, 2)],
         sublayers=[
-            contracts.SublayerInside(role, layer, stream * layer, stream * layer + 0.5, stream)
+            SublayerInside(role, layer, stream * layer, stream * layer + 0.5, stream)
             for layer in (1, 2)
             for role in ("attention", "mlp")
         ],
@@ -339,31 +297,32 @@ def _internals() -> contracts.Insides:
     )
 
 
-def _readings(measurement: contracts.Measurement, given: contracts.Insides) -> list[contracts.Reading]:
+def _readings(measurement: Measurement, given: Insides) -> list[Reading]:
     """Readings of a probe. Raises PluginError for a write into the internals."""
     with no_global_randomness(), unwritten(measurement, given):
         found = list(measurement.of_insides(given))
     for reading in found:
-        expect(isinstance(reading, contracts.Reading), f"of_insides gives {type(reading).__name__}, expected lgbench.Reading")
+        expect(isinstance(reading, Reading), f"of_insides gives {type(reading).__name__}, expected lgbench.Reading")
     return found
 
 
-def _reads_internals(measurement: contracts.Measurement) -> Outcome:
+@MEASUREMENTS.rule("it reads values in its range, of contexts or of all", when=_computed_from("insides"))
+def _reads_internals(measurement: Measurement, tasks: Tasks) -> None:
     found = _readings(measurement, _internals())
     if not found:
         raise NotChecked("it reads nothing of a transformer")
     for value, layer, head in found:
-        fits = isinstance(value, Tensor) and value.shape in ((), (CONTEXTS,))
         kind = kind_of(value) if isinstance(value, Tensor) else type(value).__name__
+        fits = isinstance(value, Tensor) and value.shape in ((), (CONTEXTS,))
         expect(fits, f"the value of a reading is {kind}, expected ({CONTEXTS},), or no dimensions")
         counted = all(number is None or number >= 1 for number in (layer, head)) and not (head and not layer)
         expect(counted, f"a reading is of layer {layer} and head {head}; both count from 1, and a head is that of a layer")
         inside = _within(value[value.isfinite()], measurement)
-        expect(bool(inside.all()), f"a reading has a value beyond its range, {measurement.range}")
-    return None
+        expect(inside.all(), f"a reading has a value beyond its range, {measurement.range}")
 
 
-def _takes_bare_models(measurement: contracts.Measurement) -> Outcome:
+@MEASUREMENTS.rule("it reads nothing of a model that lacks what it looks at", when=_computed_from("insides"))
+def _takes_bare_models(measurement: Measurement, tasks: Tasks) -> None:
     """A recurrent network has no attention and no residual stream; some attentions have no weights; a text has no p*."""
     whole = _internals()
     without_weights = [replace(each, weights=None) for each in whole.attentions]
@@ -373,4 +332,3 @@ def _takes_bare_models(measurement: contracts.Measurement) -> Outcome:
         {"distribution": None, "sources": None},
     ):
         _readings(measurement, replace(whole, **missing))
-    return None

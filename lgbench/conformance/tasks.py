@@ -1,14 +1,14 @@
-"""Checks of tasks: the form of their contexts, and that p* is a distribution, a function of the context, and right."""
+"""Rules of tasks: the form of their contexts, and that p* is a distribution, a function of the context, and right."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lgbench.conformance.check import CheckFailed, Checks, Outcome, expect, kind_of, no_global_randomness
+from lgbench.conformance.check import CheckFailed, Outcome, Rules, expect, expect_kind, kind_of, no_global_randomness
 from lgbench.contracts import Answers, Batch, Language, Task, Tokens
 from lgbench.errors import message_of
 from lgbench.experiment.contexts import board_lengths, no_answer_counts, problem
@@ -25,25 +25,11 @@ DRAWS = 4000
 FAR = 6.0
 """Allowed deviation of a frequency, in standard deviations: chance alone exceeds it once in 500 million times."""
 
+TASKS = Rules[[Task]]()
 
-def checks_of_task(task: Task) -> Checks:
-    found: dict[str, Callable[[], Outcome]] = {
-        "its version, sizes, lengths and budgets make sense": lambda: _describes_itself(task),
-        "shapes and dtypes are those of its signature, at every length": lambda: _keeps_its_signature(task),
-        "the same random numbers give the same contexts, and nothing else does": lambda: _is_determined(task),
-        "a context does not depend on those that are drawn with it": lambda: _is_drawn_alone(task),
-        "some answer counts at a length that boards show": lambda: _counts_on_boards(task),
-        "p* matches an independent estimate": lambda: _is_right(task),
-        "its text can be read back, and its sources are positions": lambda: _is_readable(task),
-        "`sibling` gives None for names of another form": lambda: _has_siblings(task),
-    }
-    if isinstance(task.signature.inputs, Tokens):
-        found["p* is a function of the context"] = lambda: _is_a_function(task)
-    if task.signature.answers is Answers.EVERY_PREFIX:
-        found["prefixes are distributed as shorter contexts are"] = lambda: _prefixes_are_contexts(task)
-    if isinstance(task, Language):
-        found["half of its strings are members, and p* says which"] = lambda: _strings_are_right(task)
-    return found
+
+def _reads_tokens(task: Task) -> bool:
+    return isinstance(task.signature.inputs, Tokens)
 
 
 def _drawn(task: Task, n: int, length: int, seed: int = 0) -> Batch:
@@ -58,52 +44,149 @@ def _lengths(task: Task, longest: int | None = None) -> list[int]:
     return sorted({min(x, bound) for x in (max(low, 1), max(low, 1) + 1, high, bound, *own)})
 
 
-def _is_a_function(task: Task) -> Outcome:
-    known: dict[tuple[int, ...], Tensor] = {}
-    for length in _lengths(task, SHORT):
-        for context, p in _answered(task, _drawn(task, 8 * CONTEXTS, length)):
-            before = known.setdefault(tuple(context.flatten().tolist()), p)
-            if not torch.allclose(before, p, atol=1e-5):
-                raise CheckFailed(f"after {task.text(context)} p* is {_shown(before)} once and {_shown(p)} another time")
-    return None
+@TASKS.rule("its version, sizes, lengths and budgets make sense")
+def _describes_itself(task: Task) -> None:
+    expect(task.version >= 1, f"its version is {task.version!r}, expected a number from 1 up")
+    expect(bool(task.family), "it has no family: give its own name if it stands alone")
+    low, high = task.train_lengths
+    expect(0 <= low <= high and high >= 1, f"its train_lengths are {task.train_lengths}, expected the shortest and the longest")
+    for name in task.budgets:
+        expect(name in PROTOCOLS, f"it has a budget for {name!r}, which is no protocol; known: {', '.join(PROTOCOLS)}")
+    for protocol in PROTOCOLS.values():
+        training, evaluation = protocol.settings(task)
+        check_settings(task, training, evaluation)
+        if task.lengths is not None:
+            shown = board_lengths(task, training, evaluation)
+            where = f"under the protocol {protocol.name}, which tests up to {evaluation.max_length}"
+            expect(bool(shown) and shown[0] >= 1, f"boards show none of its lengths {task.lengths} {where}")
+    if task.lengths is not None and task.max_length is not None:
+        longest = max(task.lengths, default=0)
+        expect(longest <= task.max_length, f"its lengths go to {longest}, and its max_length is {task.max_length}")
+    names, classes = len(task.answers), task.signature.classes
+    expect(names == classes, f"it has names for {names} answers, and its signature has {classes} classes")
 
 
+@TASKS.rule("shapes and dtypes are those of its signature, at every length")
+def _keeps_its_signature(task: Task) -> None:
+    for length in _lengths(task):
+        batch, at = _drawn(task, 3, length), f"at length {length}"
+        wrong = problem(task, batch, 3)  # as every run does
+        expect(wrong is None, f"{at} {wrong}")
+        form, inputs, positions = task.signature.inputs, batch.inputs, batch.inputs.shape[1]
+        expect_kind(f"{at} p* is", batch.distribution, batch.distribution.shape)
+        if isinstance(form, Tokens):
+            shape = (3, positions) if form.positions is None else (3, positions, 2)
+            expect_kind(f"{at} its inputs are", inputs, shape, torch.int64)
+        else:
+            expect_kind(f"{at} its inputs are", inputs, (3, positions, form.width))
+            expect(inputs.isfinite().all(), f"{at} some of its features are not finite")
+        if isinstance(task, Language):
+            begin = task.signature.classes - 1
+            expect(batch.positions is None, "it is a Language, whose positions are places: leave out Tokens.positions")
+            expect_kind(f"{at} its inputs are", inputs, (3, length + 1), torch.int64)
+            fits = (inputs[:, 0] == begin).all() and (inputs[:, 1:] < begin).all()
+            shown = inputs[0].tolist()
+            expect(fits, f"{at} the begin token, {begin}, should stand first and nowhere else; it gives {shown}")
+
+
+@TASKS.rule("the same random numbers give the same contexts, and nothing else does")
+def _is_determined(task: Task) -> Outcome:
+    for length in _lengths(task):
+        with no_global_randomness():
+            first = _drawn(task, CONTEXTS, length)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(12345)
+            second = _drawn(task, CONTEXTS, length)
+        same = all(a is b if a is None or b is None else torch.equal(a, b) for a, b in zip(first, second, strict=True))
+        expect(same, f"at length {length} the same random numbers give other contexts the second time")
+    others = [_drawn(task, CONTEXTS, length, seed).inputs for length in _lengths(task) for seed in (1, 2)]
+    if any(not torch.equal(a, b) for a, b in zip(others[::2], others[1::2], strict=True)):
+        return None
+    there_are_more = any(not torch.equal(inputs, inputs[:1].expand_as(inputs)) for inputs in others)
+    expect(not there_are_more, "all seeds give the same contexts: it does not use the random numbers that it is given")
+    return "all seeds give the same contexts: right only if there is a single one of each length"
+
+
+@TASKS.rule("a context does not depend on those that are drawn with it")
+def _is_drawn_alone(task: Task) -> None:
+    keys = [key_of(seed) for seed in range(2)]
+    remedy = "draw the same amounts whatever comes out, and use `random.branch()` in loops that end when something holds"
+    for length in _lengths(task):
+        together = task.sample(length, Random.stacked(keys, CONTEXTS))
+        for first, n in ((0, 1), (CONTEXTS // 2, 3)):
+            alone = task.sample(length, Random.stacked(keys[1:], n, first=first))
+            for own, among in zip(alone, together, strict=True):
+                if own is not None and among is not None:
+                    same = torch.allclose(own.double(), among[CONTEXTS + first :][:n].double(), atol=1e-5)
+                    expect(same, f"at length {length} a context is another one when it is drawn with others: {remedy}")
+
+
+@TASKS.rule("some answer counts at a length that boards show")
+def _counts_on_boards(task: Task) -> None:
+    for protocol in PROTOCOLS.values():
+        wrong = no_answer_counts(task, *protocol.settings(task))  # as every run asks
+        expect(wrong is None, f"under the protocol {protocol.name} {wrong}")
+
+
+def _answered(task: Task, n: int, longest: int, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    """Each short context that has an answer that counts, prefixes included, with its p*."""
+    for length in _lengths(task, longest):
+        batch = _drawn(task, n, length, seed)
+        counts = torch.ones(batch.distribution.shape[:2]) if batch.weights is None else batch.weights
+        for inputs, p, counted in zip(batch.inputs, batch.distribution, counts, strict=True):
+            places = [len(inputs) - 1] if task.signature.answers is Answers.LAST else range(len(inputs))
+            yield from ((inputs[: at + 1], q) for at, q, weight in zip(places, p, counted.tolist(), strict=True) if weight > 0)
+
+
+@TASKS.rule("p* matches an independent estimate")
 def _is_right(task: Task) -> Outcome:
-    compared = 0
-    for length in _lengths(task, SHORT):
-        for context, p in _answered(task, _drawn(task, CONTEXTS, length, seed=3)):
-            expected = task.reference(context)
-            if expected is None:
-                continue
-            compared += 1
-            other = torch.tensor(expected, dtype=torch.float32)
-            expect(other.shape == p.shape, f"reference gives {len(other)} probabilities, expected {len(p)}")
-            if not torch.allclose(other, p, atol=1e-5):
-                raise CheckFailed(f"after {task.text(context)} p* is {_shown(p)}, and the reference is {_shown(other)}")
+    compared = False
+    for context, p in _answered(task, CONTEXTS, SHORT, seed=3):
+        expected = task.reference(context)
+        if expected is None:
+            continue
+        compared, other = True, torch.tensor(expected, dtype=torch.float32)
+        expect(other.shape == p.shape, f"reference gives {len(other)} probabilities, expected {len(p)}")
+        if not torch.allclose(other, p, atol=1e-5):
+            raise CheckFailed(f"after {task.text(context)} p* is {_shown(p)}, and the reference is {_shown(other)}")
     return None if compared else "nothing independent says what p* is: give the task a `reference`"
 
 
-def _is_readable(task: Task) -> Outcome:
+@TASKS.rule("p* is a function of the context", when=_reads_tokens)
+def _is_a_function(task: Task) -> None:
+    known: dict[tuple[int, ...], Tensor] = {}
+    for context, p in _answered(task, 8 * CONTEXTS, SHORT):
+        before = known.setdefault(tuple(context.flatten().tolist()), p)
+        if not torch.allclose(before, p, atol=1e-5):
+            raise CheckFailed(f"after {task.text(context)} p* is {_shown(before)} once and {_shown(p)} another time")
+
+
+def _shown(p: Tensor) -> str:
+    return "[" + ", ".join(f"{x:.3g}" for x in p.tolist()) + "]"
+
+
+@TASKS.rule("its text can be read back, and its sources are positions")
+def _is_readable(task: Task) -> None:
     for length in _lengths(task, SHORT):
         inputs = _drawn(task, CONTEXTS, length).inputs
-        sources = task.sources(inputs)
-        if sources is not None:
-            fits = sources.shape == inputs.shape[:2] and sources.dtype == torch.bool
-            expect(fits, f"at length {length} sources are {kind_of(sources)}, expected {tuple(inputs.shape[:2])} bool")
+        if (sources := task.sources(inputs)) is not None:
+            expect_kind(f"at length {length} sources are", sources, inputs.shape[:2], torch.bool)
         for context in inputs:
             text = task.text(context)
+            expect(isinstance(text, str), "text() gives no string")
             try:
                 read = task.context(text)
             except ValueError:  # it says that it does not read
                 continue
             expect(read.shape == context.shape, f"it reads {text!r} as {kind_of(read)}, and it is a {kind_of(context)}")
-            # Numbers of vectors may be rounded in a text.
-            same = not isinstance(task.signature.inputs, Tokens) or torch.equal(read, context)
+            same = not _reads_tokens(task) or torch.equal(read, context)  # a text may round numbers of vectors
             expect(same, f"it writes {context.tolist()} as {text!r}, and reads that as {read.tolist()}")
-    return None
 
 
-def _prefixes_are_contexts(task: Task) -> Outcome:
+@TASKS.rule(
+    "prefixes are distributed as shorter contexts are", when=lambda task: task.signature.answers is Answers.EVERY_PREFIX
+)
+def _prefixes_are_contexts(task: Task) -> None:
     """Whether tokens and p* at the first positions have the same means in contexts of two lengths."""
     short = max(task.train_lengths[0], 2)
     long = max(task.train_lengths[1], 2 * short)
@@ -125,19 +208,18 @@ def _prefixes_are_contexts(task: Task) -> Outcome:
             first, second = (sample[:, place, which].mean().item() for sample in (few, many))
             found = f"{what.format(which, place)} {first:.3f} in contexts of {short} and {second:.3f} in contexts of {long}"
             raise CheckFailed(f"{found}, on average, but one pass over the longer ones measures the shorter ones")
-    return None
 
 
-def _strings_are_right(task: Language) -> Outcome:
+@TASKS.rule("half of its strings are members, and p* says which", when=lambda task: isinstance(task, Language))
+def _strings_are_right(task: Task) -> None:
+    assert isinstance(task, Language)
     lengths = sorted({task.testable_length(n) for n in (1, SHORT, task.train_lengths[1], 3 * task.train_lengths[1])})
     for length in lengths:
         with no_global_randomness():
             inputs, is_member = task.strings(length, Random(16))
             again, _ = task.strings(length, Random(16))
-        fits = inputs.shape == (16, length + 1) and inputs.dtype == torch.int64
-        expect(fits, f"strings of length {length} are {kind_of(inputs)}, expected (16, {length + 1}) int64")
-        fits = is_member.shape == (16,) and is_member.dtype == torch.bool
-        expect(fits, f"is_member is {kind_of(is_member)}, expected (16,) bool")
+        expect_kind(f"strings of length {length} are", inputs, (16, length + 1), torch.int64)
+        expect_kind("is_member is", is_member, (16,), torch.bool)
         members = int(is_member.sum())
         expect(members == 8, f"of 16 strings of length {length}, {members} are members, expected 8")
         same = torch.equal(inputs, again)
@@ -145,10 +227,9 @@ def _strings_are_right(task: Language) -> Outcome:
         for string, member in zip(inputs, is_member.tolist(), strict=True):
             if length <= SHORT:
                 _follow(task, string, member)
-        expect(bool(is_member[:8].all()), f"of 16 strings of length {length} the first 8 are not the members, as expected")
+        expect(is_member[:8].all(), f"of 16 strings of length {length} the first 8 are not the members, as expected")
     others, _ = task.strings(lengths[-1], Random(16, seed=1))
     expect(not torch.equal(inputs, others), f"its strings of length {lengths[-1]} do not depend on the random numbers")
-    return None
 
 
 def _follow(task: Language, string: Tensor, member: bool) -> None:
@@ -165,110 +246,11 @@ def _follow(task: Language, string: Tensor, member: bool) -> None:
     expect(legal == member, f"strings() says that {task.text(string)} is {what}, and the reference says otherwise")
 
 
-def _answered(task: Task, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """Each context that has an answer that counts, prefixes included, with its p*."""
-    counts = torch.ones(batch.distribution.shape[:2]) if batch.weights is None else batch.weights
-    for inputs, p, counted in zip(batch.inputs, batch.distribution, counts, strict=True):
-        places = [len(inputs) - 1] if task.signature.answers is Answers.LAST else range(len(inputs))
-        yield from ((inputs[: at + 1], q) for at, q, weight in zip(places, p, counted.tolist(), strict=True) if weight > 0)
-
-
-def _shown(p: Tensor) -> str:
-    return "[" + ", ".join(f"{x:.3g}" for x in p.tolist()) + "]"
-
-
-def _describes_itself(task: Task) -> Outcome:
-    expect(task.version >= 1, f"its version is {task.version!r}, expected a number from 1 up")
-    expect(bool(task.family), "it has no family: give its own name if it stands alone")
-    low, high = task.train_lengths
-    expect(0 <= low <= high and high >= 1, f"its train_lengths are {task.train_lengths}, expected the shortest and the longest")
-    for name in task.budgets:
-        expect(name in PROTOCOLS, f"it has a budget for {name!r}, which is no protocol; known: {', '.join(PROTOCOLS)}")
-    for protocol in PROTOCOLS.values():
-        training, evaluation = protocol.settings(task)
-        check_settings(task, training, evaluation)
-        if task.lengths is not None:
-            shown = board_lengths(task, training, evaluation)
-            where = f"under the protocol {protocol.name}, which tests up to {evaluation.max_length}"
-            expect(bool(shown) and shown[0] >= 1, f"boards show none of its lengths {task.lengths} {where}")
-    if task.lengths is not None and task.max_length is not None:
-        longest = max(task.lengths, default=0)
-        expect(longest <= task.max_length, f"its lengths go to {longest}, and its max_length is {task.max_length}")
-    names, classes = len(task.answers), task.signature.classes
-    expect(names == classes, f"it has names for {names} answers, and its signature has {classes} classes")
-    expect(isinstance(task.text(_drawn(task, 1, high).inputs[0]), str), "text() gives no string")
-    return None
-
-
-def _keeps_its_signature(task: Task) -> Outcome:
-    for length in _lengths(task):
-        batch, at = _drawn(task, 3, length), f"at length {length}"
-        wrong = problem(task, batch, 3)  # as every run does
-        expect(wrong is None, f"{at} {wrong}")
-        expect(batch.distribution.dtype == torch.float32, f"{at} p* is {kind_of(batch.distribution)}, expected float32")
-        form, inputs = task.signature.inputs, batch.inputs
-        found = f"{at} its inputs are {kind_of(inputs)}, expected"
-        if isinstance(form, Tokens):
-            shape = "(3, T)" if form.positions is None else "(3, T, 2)"
-            fits = inputs.dtype == torch.int64 and inputs.ndim == shape.count(",") + 1 and len(inputs) == 3
-            expect(fits, f"{found} {shape} int64")
-        else:
-            fits = inputs.ndim == 3 and inputs.shape[::2] == (3, form.width) and inputs.dtype == torch.float32
-            expect(fits, f"{found} (3, T, {form.width}) float32")
-            expect(bool(inputs.isfinite().all()), f"{at} some of its features are not finite")
-        if isinstance(task, Language):
-            begin = task.signature.classes - 1
-            expect(batch.positions is None, "it is a Language, whose positions are places: leave out Tokens.positions")
-            expect(inputs.shape[1] == length + 1, f"{found} (3, {length + 1}) int64")
-            fits = bool((inputs[:, 0] == begin).all() and (inputs[:, 1:] < begin).all())
-            shown = inputs[0].tolist()
-            expect(fits, f"{at} the begin token, {begin}, should stand first and nowhere else; it gives {shown}")
-    return None
-
-
-def _is_determined(task: Task) -> Outcome:
-    for length in _lengths(task):
-        with no_global_randomness():
-            first = _drawn(task, CONTEXTS, length)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(12345)
-            second = _drawn(task, CONTEXTS, length)
-        same = all(a is b if a is None or b is None else torch.equal(a, b) for a, b in zip(first, second, strict=True))
-        expect(same, f"at length {length} the same random numbers give other contexts the second time")
-    others = [_drawn(task, CONTEXTS, length, seed).inputs for length in _lengths(task) for seed in (1, 2)]
-    if any(not torch.equal(a, b) for a, b in zip(others[::2], others[1::2], strict=True)):
-        return None
-    there_are_more = any(not torch.equal(inputs, inputs[:1].expand_as(inputs)) for inputs in others)
-    expect(not there_are_more, "all seeds give the same contexts: it does not use the random numbers that it is given")
-    return "all seeds give the same contexts: right only if there is a single one of each length"
-
-
-def _is_drawn_alone(task: Task) -> Outcome:
-    keys = [key_of(seed) for seed in range(2)]
-    remedy = "draw the same amounts whatever comes out, and use `random.branch()` in loops that end when something holds"
-    for length in _lengths(task):
-        together = task.sample(length, Random.stacked(keys, CONTEXTS))
-        for first, n in ((0, 1), (CONTEXTS // 2, 3)):
-            alone = task.sample(length, Random.stacked(keys[1:], n, first=first))
-            for own, among in zip(alone, together, strict=True):
-                if own is not None and among is not None:
-                    same = torch.allclose(own.double(), among[CONTEXTS + first :][:n].double(), atol=1e-5)
-                    expect(same, f"at length {length} a context is another one when it is drawn with others: {remedy}")
-    return None
-
-
-def _has_siblings(task: Task) -> Outcome:
+@TASKS.rule("`sibling` gives None for names of another form")
+def _has_siblings(task: Task) -> None:
     name = f"{task.family}-of-another-form"
     try:
         found = task.sibling(name)
     except Exception as error:  # a plugin's code may raise anything
         raise CheckFailed(f"sibling({name!r}) raised {message_of(error)}; return None") from error
     expect(found is None, f"sibling({name!r}) gives {found!r}, expected None")
-    return None
-
-
-def _counts_on_boards(task: Task) -> Outcome:
-    for protocol in PROTOCOLS.values():
-        wrong = no_answer_counts(task, *protocol.settings(task))  # as every run asks
-        expect(wrong is None, f"under the protocol {protocol.name} {wrong}")
-    return None

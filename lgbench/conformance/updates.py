@@ -1,18 +1,19 @@
-"""Checks of optimizers and averagers: updates of states of tensors, without waiting for the device."""
+"""Rules of optimizers and averagers: updates of states of tensors, without waiting for the device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lgbench.conformance.check import (
     CheckFailed,
-    Checks,
     NotChecked,
     Outcome,
+    Rules,
     expect,
     expect_close,
     kind_of,
@@ -31,31 +32,8 @@ DESCENT_STEPS, DESCENT_RATE = 100, 0.01
 SCHEDULES = (Schedule(steps=50, every=10), Schedule(steps=15, every=3))
 """Trainings with five updates of an average."""
 
-
-def checks_of_optimizer(optimizer: Optimizer) -> Checks:
-    found = {
-        "names, shapes and dtypes never change": lambda: _optimizer_keeps_shapes(optimizer),
-        "nothing is changed in place": lambda: _changes_nothing_in_place(optimizer),
-        "each model is updated by itself": lambda: _optimizer_is_alone(optimizer),
-        "a gradient of zero gives finite weights": lambda: _survives_zeros(optimizer),
-        "steps reduce a simple loss": lambda: _descends(optimizer),
-        "an update does not wait for the device": lambda: _optimizer_does_not_wait(optimizer),
-    }
-    if optimizer.elementwise:
-        found["each weight's update depends on that weight alone"] = lambda: _is_elementwise(optimizer)
-    return found
-
-
-def checks_of_averager(averager: Averager) -> Checks:
-    keeps = "names, shapes and dtypes are those of the weights, and a state's never change"
-    return {
-        keeps: lambda: _averager_keeps_shapes(averager),
-        "asking for the average changes nothing": lambda: _can_be_asked_again(averager),
-        "each model is averaged by itself": lambda: _averager_is_alone(averager),
-        "weights that never change are their own average": lambda: _keeps_constants(averager),
-        "it agrees with its reference": lambda: _agrees_with_reference(averager),
-        "an update does not wait for the device": lambda: _averager_does_not_wait(averager),
-    }
+OPTIMIZERS = Rules[[Optimizer]]()
+AVERAGERS = Rules[[Averager]]()
 
 
 def _copied(weights: Weights) -> Weights:
@@ -77,19 +55,17 @@ def _layouts(state: State) -> dict[str, dict[str, str]]:
 
 
 @contextmanager
-def _unchanged(given: Mapping[str, Weights]) -> Iterator[None]:
-    """Raise CheckFailed for a write into a tensor of `given`, by what the tensors are. PyTorch counts writes."""
+def _unchanged(state: State, given: Mapping[str, Weights]) -> Iterator[None]:
+    """Raise CheckFailed for a write into a tensor of the state, or of `given`, by what the tensors are.
+
+    PyTorch counts writes.
+    """
+    given = {**given, **{f"the part {part!r} of the state": tensors for part, tensors in state.items()}}
     before = {(what, name): tensor._version for what, tensors in given.items() for name, tensor in tensors.items()}
     yield
-    for what, tensors in given.items():
-        for name, tensor in tensors.items():
-            same = tensor._version == before[what, name]
-            expect(same, f"it changes {what} in place, such as {name}: return new tensors")
-
-
-def _parts(state: State) -> dict[str, Weights]:
-    """Tensors of a state, by the words for each part in a message."""
-    return {f"the part {part!r} of the state": tensors for part, tensors in state.items()}
+    for (what, name), version in before.items():
+        same = given[what][name]._version == version
+        expect(same, f"it changes {what} in place, such as {name}: return new tensors")
 
 
 def _without_values(weights: Weights) -> Weights:
@@ -138,65 +114,48 @@ def _updated(optimizer: Optimizer, weights: Weights, gradients: list[Weights]) -
     return weights
 
 
-def _optimizer_keeps_shapes(optimizer: Optimizer) -> Outcome:
+@OPTIMIZERS.rule("names, shapes and dtypes never change, and no tensor changes in place")
+def _optimizer_keeps_tensors(optimizer: Optimizer) -> None:
     weights = _initial(optimizer)
-    state, expected = optimizer.start(_copied(weights)), _layout(weights)
-    first = _layouts(state)
-    for number, gradient in enumerate(_gradients(optimizer), start=1):
-        with no_global_randomness():
-            state, weights = optimizer.update(state, weights, gradient, *_rates(weights), _step(number))
-        expect(_layouts(state) == first, f"after step {number} the state has other names, shapes or dtypes than at the start")
-        found = _layout(weights)
-        expect(found == expected, f"after step {number} the weights are {found}, expected {expected}")
-    return None
-
-
-def _changes_nothing_in_place(optimizer: Optimizer) -> Outcome:
-    weights = _initial(optimizer)
-    with _unchanged({"the weights that `start` gets": weights}):
+    expected = _layout(weights)
+    with _unchanged({}, {"the weights that `start` gets": weights}):
         state = optimizer.start(weights)
+    first = _layouts(state)
     for number, gradient in enumerate(_gradients(optimizer), start=1):
         (lr, decay), step = _rates(weights), _step(number)
         given = {"the weights": weights, "the gradients": gradient, "the learning rates": lr, "the weight decay": decay}
-        with _unchanged({**given, "the number of the step": {"step": step}, **_parts(state)}):
+        with no_global_randomness(), _unchanged(state, {**given, "the number of the step": {"step": step}}):
             state, weights = optimizer.update(state, weights, gradient, lr, decay, step)
-    return None
+        expect(_layouts(state) == first, f"after step {number} the state has other names, shapes or dtypes than at the start")
+        found = _layout(weights)
+        expect(found == expected, f"after step {number} the weights are {found}, expected {expected}")
 
 
-def _optimizer_is_alone(optimizer: Optimizer) -> Outcome:
+@OPTIMIZERS.rule("each model is updated by itself, and each weight too if the optimizer is elementwise")
+def _updates_each_alone(optimizer: Optimizer) -> None:
     weights, gradients = _initial(optimizer), _gradients(optimizer)
     together = _updated(optimizer, weights, gradients)
-    for index in range(MODELS):
-        one = slice(index, index + 1)
-        alone = _updated(optimizer, _rows(weights, one), [_rows(gradient, one) for gradient in gradients])
-        for name, tensor in alone.items():
-            expect_close(together[name][one], tensor, f"the new {name} of one model depends on the models beside it", 1e-5)
-    return None
+    models, every = [slice(index, index + 1) for index in range(MODELS)], slice(None)
+    parts: list[tuple[tuple[Any, ...], str]] = [((own,), "models beside it") for own in models]
+    if optimizer.elementwise:
+        beside = "other weights beside it: set elementwise = False"
+        parts += [((every, own), beside) for own in (slice(0, 1), slice(1, 6), slice(6, None))]
+    for part, beside in parts:
+        own_weights, *own_gradients = ({name: w[part] for name, w in each.items()} for each in (weights, *gradients))
+        for name, alone in _updated(optimizer, own_weights, own_gradients).items():
+            expect_close(together[name][part], alone, f"the update of {name} depends on the {beside}", 1e-5)
 
 
-def _rows(weights: Weights, models: slice) -> Weights:
-    return {name: tensor[models] for name, tensor in weights.items()}
-
-
-def _is_elementwise(optimizer: Optimizer) -> Outcome:
-    weights, gradients = _initial(optimizer), _gradients(optimizer)
-    together = _updated(optimizer, weights, gradients)["all"]
-    for columns in (slice(0, 1), slice(1, 6), slice(6, None)):
-        part, *steps = ({"all": each["all"][:, columns]} for each in (weights, *gradients))
-        sentence = "a weight's update depends on the other weights beside it: set elementwise = False"
-        expect_close(together[:, columns], _updated(optimizer, part, steps)["all"], sentence, 1e-5)
-    return None
-
-
-def _survives_zeros(optimizer: Optimizer) -> Outcome:
+@OPTIMIZERS.rule("a gradient of zero gives finite weights")
+def _survives_zeros(optimizer: Optimizer) -> None:
     weights = _initial(optimizer)
     zeros = {name: torch.zeros_like(w) for name, w in weights.items()}
     for name, tensor in _updated(optimizer, weights, [zeros] * STEPS).items():
-        expect(bool(tensor.isfinite().all()), f"gradients of zero give {name} values that are not finite")
-    return None
+        expect(tensor.isfinite().all(), f"gradients of zero give {name} values that are not finite")
 
 
-def _descends(optimizer: Optimizer) -> Outcome:
+@OPTIMIZERS.rule("steps reduce a simple loss")
+def _descends(optimizer: Optimizer) -> None:
     weights = _initial(optimizer)
     state, start = optimizer.start(_copied(weights)), _loss(weights)
     for number in range(1, DESCENT_STEPS + 1):
@@ -204,20 +163,19 @@ def _descends(optimizer: Optimizer) -> Outcome:
         state, weights = optimizer.update(state, weights, _copied(weights), *_rates(weights, DESCENT_RATE), _step(number))
     end = _loss(weights)
     expect(end < start, f"{DESCENT_STEPS} steps with lr {DESCENT_RATE} change the loss w^2 / 2 from {start:.4g} to {end:.4g}")
-    return None
 
 
 def _loss(weights: Weights) -> float:
     return sum(tensor.double().square().sum().item() for tensor in weights.values()) / 2
 
 
-def _optimizer_does_not_wait(optimizer: Optimizer) -> Outcome:
+@OPTIMIZERS.rule("an update does not wait for the device")
+def _optimizer_does_not_wait(optimizer: Optimizer) -> None:
     weights = _initial(optimizer)
-    state: State = {part: _without_values(tensors) for part, tensors in optimizer.start(_copied(weights)).items()}
+    state = {part: _without_values(tensors) for part, tensors in optimizer.start(_copied(weights)).items()}
     lr, decay = (_without_values(each) for each in _rates(weights))
     with _no_waiting():
         optimizer.update(state, _without_values(weights), _without_values(weights), lr, decay, _step(1).to("meta"))
-    return None
 
 
 def _path(schedule: Schedule = SCHEDULES[0]) -> list[Weights]:
@@ -242,26 +200,20 @@ def _averaged(averager: Averager, weights: list[Weights], schedule: Schedule = S
     return state
 
 
-def _averager_keeps_shapes(averager: Averager) -> Outcome:
+@AVERAGERS.rule("names and shapes are those of the weights, a state's never change, and asking changes nothing")
+def _averager_keeps_tensors(averager: Averager) -> None:
     weights = _path()
-    found = averager.weights(_averaged(averager, weights))
+    state = _averaged(averager, weights)
+    with _unchanged(state, {}):
+        found = averager.weights(state)
     expect(found.keys() == weights[0].keys(), f"it gives the weights {', '.join(found)}, expected {', '.join(weights[0])}")
     for name, tensor in found.items():
         shape = weights[0][name].shape
         expect(tensor.shape == shape, f"it gives {name} as {tuple(tensor.shape)}, expected {tuple(shape)}")
-    return None
 
 
-def _can_be_asked_again(averager: Averager) -> Outcome:
-    state = _averaged(averager, _path())
-    with _unchanged(_parts(state)):
-        first, second = _copied(averager.weights(state)), averager.weights(state)
-    for name, tensor in second.items():
-        expect_close(tensor, first[name], f"`weights` gives another {name} the second time")
-    return None
-
-
-def _averager_is_alone(averager: Averager) -> Outcome:
+@AVERAGERS.rule("each model is averaged by itself")
+def _averager_is_alone(averager: Averager) -> None:
     first = _path()
     second = [{name: w * 2 - 1 for name, w in weights.items()} for weights in first]
     both = [{name: torch.stack([a[name], b[name]]) for name in a} for a, b in zip(first, second, strict=True)]
@@ -270,18 +222,18 @@ def _averager_is_alone(averager: Averager) -> Outcome:
         for name, tensor in averager.weights(_averaged(averager, alone)).items():
             sentence = f"{name} of one model depends on the models beside it: every operation must be elementwise"
             expect_close(together[name][index], tensor, sentence, 1e-6)
-    return None
 
 
-def _keeps_constants(averager: Averager) -> Outcome:
+@AVERAGERS.rule("weights that never change are their own average")
+def _keeps_constants(averager: Averager) -> None:
     for schedule in SCHEDULES:
         start = _path()[0]
         constant = [start] * (schedule.steps // schedule.every + 1)
         for name, tensor in averager.weights(_averaged(averager, constant, schedule)).items():
             expect_close(tensor.to(start[name].dtype), start[name], f"{name} never changed, and its average is something else")
-    return None
 
 
+@AVERAGERS.rule("it agrees with its reference")
 def _agrees_with_reference(averager: Averager) -> Outcome:
     for schedule in SCHEDULES:
         weights = _path(schedule)
@@ -298,10 +250,10 @@ def _agrees_with_reference(averager: Averager) -> Outcome:
     return None
 
 
-def _averager_does_not_wait(averager: Averager) -> Outcome:
+@AVERAGERS.rule("an update does not wait for the device")
+def _averager_does_not_wait(averager: Averager) -> None:
     weights = _path()
     started = averager.start(_copied(weights[0]), SCHEDULES[0])
     state = {part: _without_values(tensors) for part, tensors in started.items()}
     with _no_waiting():
         averager.update(state, _without_values(weights[1]), _step(10)[0].to("meta"))
-    return None

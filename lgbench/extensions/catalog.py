@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from types import EllipsisType, UnionType
+from types import UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from lgbench.contracts import HARNESS_METRICS, METRIC_NAME, NAME, RESERVED_NAMES, Measurement
 from lgbench.errors import PluginError, UsageError
 from lgbench.extensions.directory import not_installed
-from lgbench.extensions.loading import Distribution, outdated
+from lgbench.extensions.loading import Distribution
 from lgbench.terminal import sentence
 
 Item = TypeVar("Item")
@@ -100,41 +99,37 @@ class Catalog(Generic[Item]):
         return found[0] if found else self._unlisted(plain, stamp)
 
     def _unlisted(self, name: str, stamp: str) -> tuple[Item, Distribution] | None:
-        """Unlisted object of a family, such as dyck-K-M. Only members of the name's family are asked."""
-        members = [found[0] for found in self._items.values() if stamp in ("", found[0][1].stamp)]
-        families = {family for item, _ in members if (family := self._family(item)) and name.startswith(f"{family}-")}
-        reasons: list[ValueError] = []
-        for family in sorted(families, key=len, reverse=True):  # dyck-of-mine-3 belongs to dyck-of-mine rather than dyck
-            found: dict[Distribution, Item] = {}
-            for item, origin in members:
-                if self._family(item) == family and origin not in found:
-                    try:
-                        sibling = self._sibling_of(item, name, family, origin)
-                    except ValueError as reason:
-                        reasons.append(reason)
-                    else:
-                        found |= {} if sibling is None else {origin: sibling}
-            if len(found) > 1:
-                raise PluginError(self._clash(name, list(found)))
-            for origin, sibling in found.items():
-                return sibling, origin
-        if reasons:
-            raise UsageError(f"no {self.kind} {name!r}: {reasons[0]}") from reasons[0]
-        return None
+        """Unlisted object of a family, such as dyck-K-M. Only members of the name's family are asked.
 
-    def _sibling_of(self, item: Item, name: str, family: str, origin: Distribution) -> Item | None:
-        """Answer of a family's member for a name. Raises ValueError for an impossible object, PluginError for a wrong one."""
+        Of several families, the longest is the name's: dyck-of-mine-3 belongs to dyck-of-mine rather than dyck.
+        """
+        members = [each for found in self._items.values() for each in found if stamp in ("", each[1].stamp)]
+        families = {family for item, _ in members if (family := self._family(item)) and name.startswith(f"{family}-")}
+        family = max(families, key=len, default="")
+        siblings: dict[Distribution, Item] = {}
+        for item, origin in members if family else ():
+            if self._family(item) == family and origin not in siblings:
+                sibling = self._sibling_of(item, name, origin)
+                siblings |= {} if sibling is None else {origin: sibling}
+        if len(siblings) > 1:
+            raise PluginError(self._clash(name, list(siblings)))
+        return next(((sibling, origin) for origin, sibling in siblings.items()), None)
+
+    def _sibling_of(self, item: Item, name: str, origin: Distribution) -> Item | None:
+        """Answer of a family's member for a name. Raises UsageError for an impossible object, PluginError for a wrong one."""
         try:
             sibling = self._sibling(item, name)
-        except ValueError:
-            raise
+        except ValueError as reason:
+            raise UsageError(f"no {self.kind} {name!r}: {reason}") from reason
         except Exception:  # a plugin's code may raise anything, such as an IndexError for a name of another form
             return None
         if sibling is None:
             return None
         named = isinstance(sibling, self.contract) and (getattr(sibling, "name", ""), self._family(sibling))
-        if named not in ((name, family), (name, name)):
-            asked = f"{origin.name} {origin.version} was asked for the {self.kind} {name!r} of the family {family!r}"
+        if named not in ((name, self._family(item)), (name, name)):
+            asked = (
+                f"{origin.name} {origin.version} was asked for the {self.kind} {name!r} of the family {self._family(item)!r}"
+            )
             raise PluginError(f"{sentence(asked)} and gave {sentence(repr(sibling))}: give an object of that name, or None")
         require_declared(sibling, self.contract)
         return sibling
@@ -144,11 +139,8 @@ class Catalog(Generic[Item]):
         return str(getattr(item, "family", ""))
 
 
-_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
 def require_declared(thing: Any, contract: type) -> None:
-    """Raise PluginError, naming the attribute or method, if `thing` differs from what `contract` declares."""
+    """Raise PluginError, naming the attribute, if `thing` lacks something that `contract` declares, or has another type."""
     what = f"an object of {type(thing).__name__}"
     for attribute, hint in _hints(contract).items():
         expected = f"lgbench.{contract.__name__} declares {attribute}: {_written(contract, attribute)}"
@@ -158,11 +150,6 @@ def require_declared(thing: Any, contract: type) -> None:
             raise PluginError(f"{what} has no {attribute}; {expected}") from None
         if not _is(value, hint):
             raise PluginError(f"{what} has the {attribute} {value!r}; {expected}")
-    for name, declared in _methods(contract):
-        if getattr(type(thing), name, None) is not declared and not _can_be_called_as(getattr(thing, name), declared):
-            own, expected = (_called(name, method) for method in (getattr(thing, name), declared))
-            declared = f"lgbench.{contract.__name__} declares {expected}"
-            raise PluginError(f"{what} has the method {own}; {declared}: take these arguments, or {outdated()}")
     _require_name(thing.name, what, contract)  # which every contract declares
 
 
@@ -179,15 +166,13 @@ def _is(value: object, hint: Any) -> bool:
     kind, parts = get_origin(hint), get_args(hint)
     if kind is UnionType:
         return any(_is(value, part) for part in parts)
-    if kind is tuple:
-        if not isinstance(value, tuple):
-            return False
-        kinds = parts[:1] * len(value) if isinstance(parts[-1], EllipsisType) else parts
-        return len(value) == len(kinds) and all(map(_is, value, kinds))
-    if kind is frozenset:
-        return isinstance(value, frozenset) and all(_is(item, parts[0]) for item in value)
     if kind is Mapping:
         return isinstance(value, Mapping) and all(_is(k, parts[0]) and _is(v, parts[1]) for k, v in value.items())
+    if kind in (tuple, frozenset):
+        if not isinstance(value, kind):
+            return False
+        kinds = parts if kind is tuple and ... not in parts else parts[:1] * len(value)
+        return len(value) == len(kinds) and all(map(_is, value, kinds))
     if hint is float:
         return isinstance(value, float | int) and not isinstance(value, bool)
     return isinstance(value, hint)
@@ -202,26 +187,3 @@ def _written(contract: type, attribute: str) -> str:
 @cache
 def _hints(contract: type) -> Mapping[str, Any]:
     return get_type_hints(contract)
-
-
-@cache
-def _methods(contract: type) -> Sequence[tuple[str, Any]]:
-    """Public methods of a contract."""
-    return [(name, member) for name, member in inspect.getmembers(contract, inspect.isfunction) if not name.startswith("_")]
-
-
-def _can_be_called_as(method: Any, declared: Any) -> bool:
-    """Whether a bound method accepts the positional arguments of the contract's method."""
-    if not callable(method):
-        return False
-    given = len([p for p in list(inspect.signature(declared).parameters.values())[1:] if p.kind in _BY_POSITION])
-    parameters = inspect.signature(method).parameters.values()
-    own = [p for p in parameters if p.kind in _BY_POSITION]
-    required = [p for p in own if p.default is p.empty]
-    return len(required) <= given and (given <= len(own) or any(p.kind is p.VAR_POSITIONAL for p in parameters))
-
-
-def _called(name: str, method: Any) -> str:
-    """Signature with parameter names, such as "residual(spec, sublayer)"."""
-    parameters = [p for p in inspect.signature(method).parameters if p != "self"] if callable(method) else ["not a function"]
-    return f"{name}({', '.join(parameters)})"

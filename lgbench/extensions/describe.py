@@ -108,8 +108,6 @@ def samples(task: Task) -> list[Sample]:
     length = min(SAMPLE_LENGTH, task.max_length or SAMPLE_LENGTH)
     try:
         batch = task.sample(length, Random.stacked([key_of(0, "show", task.name)], SAMPLES))
-    except ValueError as error:
-        raise UsageError(f"{task.name} has no contexts of length {length}: {error}") from error
     except Exception as error:  # a plugin's code may raise anything
         failed = f"{task.name} cannot be shown: drawing contexts of length {length} failed with {message_of(error)}"
         raise UsageError(f"{failed}; `lgbench check` with the name of its plugin says more") from error
@@ -244,10 +242,7 @@ def _computed_from(metric: Measurement, tasks: Iterable[Task]) -> str:
     """Source of a metric's data, with the kind of task where sources differ."""
     sources: dict[bool, set[str]] = {True: set(), False: set()}
     for task in tasks:
-        try:
-            sources[isinstance(task, Language)].add(metric.source(task) or "nothing")
-        except Exception as error:  # a plugin's code may raise anything
-            return f"unknown, since asking for {task.name} failed with {message_of(error)}"
+        sources[isinstance(task, Language)].add(metric.source(task) or "nothing")
     of_languages, of_others = (" or ".join(sorted(sources[language])) for language in (True, False))
     if of_languages and of_others and of_languages != of_others:
         return f"{of_languages} of languages, {of_others} of other tasks"

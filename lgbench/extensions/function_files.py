@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial, update_wrapper
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -77,22 +78,16 @@ class BuiltByFunction(Architecture):
     def __init__(self, path: Path, function: Function) -> None:
         self.name = name_of(path)
         self.about = (inspect.getdoc(function) or f"A model that {path.name} builds.").partition("\n\n")[0]
-        self._where = path.name
-        self._function = function
-
-        def build(signature: Signature, parts: Parts, **options: Any) -> Model:
-            return self._built(signature, parts, options)
-
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-        positional = [p for p in inspect.signature(build).parameters.values() if p.kind is not p.VAR_KEYWORD]
-        build.__signature__ = inspect.Signature([*positional, *own])  # type: ignore[attr-defined]
-        vars(self)["build"] = build  # options are read from its parameters
+        self._where, self._function = path.name, function
+        taken = [p for p in inspect.signature(self.build).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+        options = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        # Options are read from the parameters of `build`.
+        build: Any = update_wrapper(partial(self.build), self.build)
+        build.__signature__ = inspect.Signature([*taken, *options])
+        vars(self)["build"] = build
 
     def build(self, signature: Signature, parts: Parts, *args: Any, **options: Any) -> Model:
         """Model from the function. Raises Unsupported for a result without the right type or logits of the wrong shape."""
-        return self._built(signature, parts, options)
-
-    def _built(self, signature: Signature, parts: Parts, options: dict[str, Any]) -> Model:
         from torch import nn
 
         model = self._function(signature, **options)

@@ -14,9 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from importlib.metadata import Distribution as InstalledDistribution
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution
-from importlib.util import find_spec
+from importlib.metadata import EntryPoint, PackageNotFoundError, requires, version
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from types import ModuleType
@@ -25,8 +23,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import pluggy
-from packaging.markers import UndefinedEnvironmentName
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import lgbench.hookspecs as hookspecs
@@ -59,7 +56,6 @@ class Distribution:
     """The package's version, or "sha256:" and the hash of the file's content."""
     url: str = field(default="", compare=False)
     """URL of the installed package, or path of the file; empty for a package index."""
-    editable: bool = field(default=False, compare=False)
     installed: How = field(default="unknown", compare=False)
     origin: str | None = field(default=None, compare=False)
     """Public origin of the package, without local paths and passwords; None for a package index or a folder."""
@@ -74,7 +70,7 @@ class Distribution:
         the hash of the changed files. Raises PluginError for sources changed since their import.
         """
         if self.name == BUILT_IN:
-            return changed_sources() if self.editable else ""
+            return changed_sources() if self.installed == "editable" else ""
         _, file, digits = self.version.partition("sha256:")
         return digits[:16] if file else source_of(self.modules)
 
@@ -211,15 +207,24 @@ def outdated() -> str:
 def watched(notes: list[str]) -> Iterator[None]:
     """Hide a plugin's output in the block. Append notes about output and a slow import to `notes`.
 
-    The environment and torch's global settings are restored afterwards, since other plugins read them.
+    Afterwards the environment, inherited by workers, and torch's default dtype and number of threads, used in planning, are as
+    before.
     """
-    printed = io.StringIO()
+    import torch
+
+    printed, environ, dtype, threads = io.StringIO(), dict(os.environ), torch.get_default_dtype(), torch.get_num_threads()
     started = time.perf_counter()
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), _restored():
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             yield
     finally:
         seconds = time.perf_counter() - started
+        if os.environ != environ:
+            os.environ.clear()
+            os.environ.update(environ)
+        torch.set_default_dtype(dtype)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
         if seconds > SLOW_SECONDS:
             notes.append(
                 f"takes {seconds:.1f} s to import, and every command that needs plugins waits for it: "
@@ -230,44 +235,13 @@ def watched(notes: list[str]) -> Iterator[None]:
             notes.append(f"prints when it is imported, {why}: {sentence(repr(lines[0]))}")
 
 
-@contextlib.contextmanager
-def _restored() -> Iterator[None]:
-    """Restore the environment, inherited by workers, and torch's default dtype and number of threads, used in planning."""
-    import torch
-
-    environ, dtype, threads = dict(os.environ), torch.get_default_dtype(), torch.get_num_threads()
-    try:
-        yield
-    finally:
-        if os.environ != environ:
-            os.environ.clear()
-            os.environ.update(environ)
-        torch.set_default_dtype(dtype)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-
-
 def _distribution(entry_point: EntryPoint) -> Distribution:
     installed = entry_point.dist
-    metadata = installed and installed.metadata  # every access parses the file anew
-    if not (installed and metadata and "Version" in metadata):
-        return Distribution("unknown", "unknown")  # an installer stopped halfway
-    name, version = metadata["Name"], metadata["Version"]
+    assert installed  # of entry points from `entry_points`
+    metadata = installed.metadata  # every access parses the file anew
     modules = tuple(sorted({each.module for each in installed.entry_points if each.group == GROUP}))
-    try:
-        direct = _direct_url(installed)
-        url, editable = str(direct.get("url", "")), bool(direct.get("dir_info", {}).get("editable"))
-        return Distribution(name, version, url, editable, _how(direct), _origin(direct), modules)
-    except (ValueError, AttributeError):
-        return Distribution(name, version, modules=modules)
-
-
-def _direct_url(installed: InstalledDistribution) -> dict[str, Any]:
-    """Origin of a package installed from outside an index (PEP 610). Raises ValueError for an unreadable file."""
-    direct = json.loads(installed.read_text("direct_url.json") or "{}")
-    if not isinstance(direct, dict):
-        raise ValueError("direct_url.json is no object")
-    return direct
+    direct = json.loads(installed.read_text("direct_url.json") or "{}")  # for a package from outside an index (PEP 610)
+    return Distribution(metadata["Name"], metadata["Version"], direct.get("url", ""), _how(direct), _origin(direct), modules)
 
 
 def _how(direct: dict[str, Any]) -> How:
@@ -315,10 +289,7 @@ def source_of(modules: Iterable[str]) -> str:
 def _package(module: str) -> Iterator[tuple[str, list[tuple[str, Path]]]]:
     """Name and files of the outermost package with code. Namespace packages are skipped: several distributions share them."""
     for name in accumulate(module.split("."), "{}.{}".format):
-        try:
-            spec = find_spec(name)
-        except (ImportError, ValueError):
-            return
+        spec = importlib.util.find_spec(name)
         if spec is None:
             return
         if spec.origin and Path(spec.origin).is_file():
@@ -339,25 +310,15 @@ def libraries_of(package: str) -> tuple[tuple[str, str], ...]:
     Empty for a missing package. A missing dependency is left out, since the package works without it.
     """
     try:
-        required = distribution(package).requires or []
-    except (PackageNotFoundError, ValueError):  # ValueError for a name that is empty
+        required = [Requirement(text) for text in requires(package) or []]
+    except PackageNotFoundError:
         return ()
-    names = sorted({name for text in required if (name := _name(text)) and name not in KNOWN})
-    return tuple((name, version) for name in names if (version := _version(name)))
-
-
-def _name(text: str) -> str | None:
-    """Name of the required package; None for extras and for unparsable requirements."""
-    try:
-        requirement = Requirement(text)
-        needed = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-    except (InvalidRequirement, UndefinedEnvironmentName):
-        return None
-    return canonicalize_name(requirement.name) if needed else None
+    needed = {canonicalize_name(each.name) for each in required if not each.marker or each.marker.evaluate({"extra": ""})}
+    return tuple((name, found) for name in sorted(needed - KNOWN) if (found := _version(name)))
 
 
 def _version(name: str) -> str | None:
     try:
-        return distribution(name).version
+        return version(name)
     except PackageNotFoundError:
         return None

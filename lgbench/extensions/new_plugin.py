@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lgbench.contracts import CONTRACT, HARNESS_METRICS, NAME, PART_KINDS, RESERVED_NAMES
-from lgbench.errors import LgbenchError, UsageError
+from lgbench.errors import UsageError
 
 if TYPE_CHECKING:
     from lgbench.extensions.registry import Registry
@@ -125,22 +125,15 @@ class Package:
         # Plain text, not HTML: nothing is escaped.
         jinja = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True)
         example = EXAMPLES[self.kind]
-        # A JSON string is a TOML string, too.
-        fields = [
-            f"{key} = {json.dumps(text, ensure_ascii=False)}" for key, text in (("name", author), ("email", email)) if text
-        ]
-        words = {
+        given = {"name": author, "email": email}
+        fields = [f"{key} = {json.dumps(text, ensure_ascii=False)}" for key, text in given.items() if text]  # also TOML strings
+        own = ("kind", "license", "distribution", "module", "class_name", "run")
+        words = {name: getattr(self, name) for name in own} | {
             "name": self.provides,
-            "kind": self.kind,
-            "distribution": self.distribution,
-            "module": self.module,
-            "class_name": self.class_name,
             "what": example.what,
             "about": example.about,
-            "run": self.run,
             "board": f" {example.board}".rstrip().replace("NAME", self.provides),
             "contract": ".".join(map(str, CONTRACT)),
-            "license": self.license,
             "author": author,
             "author_table": f"{{ {', '.join(fields)} }}",
             "year": str(date.today().year),
@@ -177,13 +170,10 @@ def require_empty(folder: Path) -> None:
 
 def write(texts: Mapping[str, str], folder: Path) -> None:
     """Write the files of a package into a new or empty folder."""
-    try:
-        for name, text in texts.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise LgbenchError(f"{folder} was not written: {error.strerror or error}; name another folder with --out") from error
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def author_by_git() -> tuple[str, str]:

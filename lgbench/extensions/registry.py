@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -94,22 +94,12 @@ class Registry:
 
     def take(self, source: loading.PluginSource) -> Plugin:
         """Import a plugin and add its objects. An error is kept in :attr:`Plugin.error`."""
-
-        def load() -> object:
-            loading.check_contract(source)
-            return source.load()
-
-        return self._take(Plugin(source.name, source.distribution), load)
-
-    def add(self, module: ModuleType | object, name: str, distribution: loading.Distribution) -> Plugin:
-        """Add the objects of an imported plugin. An error is kept in :attr:`Plugin.error`."""
-        return self._take(Plugin(name, distribution), lambda: module)
-
-    def _take(self, plugin: Plugin, load: Callable[[], object]) -> Plugin:
+        plugin = Plugin(source.name, source.distribution)
         self.plugins.append(plugin)
         try:
             with loading.watched(plugin.notes):
-                plugin.module = load()
+                loading.check_contract(source)
+                plugin.module = source.load()
                 found = self._provided(plugin)
         except KeyboardInterrupt:
             raise
@@ -121,6 +111,10 @@ class Registry:
             catalog.add(item, plugin.distribution)
             plugin.provides.setdefault(catalog.kind, []).append(item.name)
         return plugin
+
+    def add(self, module: ModuleType | object, name: str, distribution: loading.Distribution) -> Plugin:
+        """Add the objects of an imported plugin. An error is kept in :attr:`Plugin.error`."""
+        return self.take(loading.PluginSource(name, distribution, lambda: None, lambda: module))
 
     def loaded(self) -> tuple[loading.Distribution, ...]:
         """Distributions of all usable plugins, sorted by name."""
@@ -138,10 +132,7 @@ class Registry:
 
     def catalogs(self) -> dict[str, Catalog[Any]]:
         """All catalogs, by kind."""
-        parts = (self.norms, self.attentions, self.positions)
-        every: tuple[Catalog[Any], ...] = (self.tasks, self.architectures, *parts)
-        others = (self.optimizers, self.averagers, self.measurements, self.trackers, self.executors)
-        return {catalog.kind: catalog for catalog in (*every, *others)}
+        return {catalog.kind: catalog for catalog in vars(self).values() if isinstance(catalog, Catalog)}
 
     def _provided(self, plugin: Plugin) -> list[tuple[Catalog[Any], Any]]:
         """Objects from the hooks of one plugin, each with its catalog, all checked against their contracts."""
@@ -177,9 +168,6 @@ def _chosen(found: Iterable[EntryPoint], wanted: str | None) -> list[EntryPoint]
 def _message(error: BaseException) -> str:
     if isinstance(error, PluginError):
         return sentence(str(error))
-    try:
-        message = sentence(f"{type(error).__name__}: {error}")
-    except Exception:  # the error is a plugin's own, and may not even have a text
-        message = sentence(type(error).__name__)
+    message = sentence(f"{type(error).__name__}: {error}")
     removed = isinstance(error, ImportError) and error.name == "lgbench"
     return f"{message}. If the plugin was written for an earlier contract, {loading.outdated()}" if removed else message

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 from helpers.breaking import OPTIONS, Doing, InMode, but, check_of, complaint, complaints, refusing, table, unproven
 from torch import nn
 
-from lgbench import Answers, Architecture, AttentionSpec, SublayerSpec, Tokens, Unsupported
-from lgbench.attending import needed_inputs
+from lgbench import Answers, Architecture, SublayerSpec, Tokens, Unsupported
 from lgbench.noise import Noise
+from lgbench_norms import SCHEMES
+from lgbench_transformer.transformer import Transformer
 
 
 class Averaging(nn.Module):
@@ -107,93 +111,27 @@ class Rounds(MixesModels):
         return x * (1 + 1e5 * torch.finfo(x.dtype).eps), dimensions[0]
 
 
-class Attending(Architecture):
-    """One head of attention over an embedding, with a position code."""
-
-    name = "attending"
-    defaults = {"attention": "softmax", "position": "nope"}
-
-    def build(self, signature, parts):
-        if signature.answers is Answers.LAST or not isinstance(signature.inputs, Tokens):
-            raise Unsupported("it reads tokens and answers at every position")
-        return OneHead(signature, parts, self)
-
-    @staticmethod
-    def attend(attention, q, k, v, bias, needs, x):
-        return attention(q, k, v, bias, **needed_inputs(needs, x, x))
-
-    @staticmethod
-    def tokens_of(position, inputs):
-        return {"tokens": inputs} if position.reads_tokens else {}
+TRANSFORMER, NO_NORM = Transformer(), SCHEMES[0]
 
 
-class OneHead(nn.Module):
-    def __init__(self, signature, parts, own):
-        super().__init__()
-        spec = AttentionSpec(1, 1, 6, 1, parts.train_positions)
-        self.embedding = nn.Embedding(signature.inputs.size, 6)
-        self.query, self.key = nn.Linear(6, 6), nn.Linear(6, 6)
-        self.position, self.needs, self.own = parts.position, parts.attention.needs, own
-        self.embed, self.rotate, self.bias = (
-            parts.position.embed(6, parts.test_positions),
-            parts.position.rotate(spec),
-            parts.position.bias(spec),
-        )
-        self.attention = parts.attention.build(spec)
-        self.out = nn.Linear(6, signature.classes)
+def given(**changes):
+    """The transformer that changes parts before it uses them, by functions of the part."""
 
-    def forward(self, inputs):
-        tokens = self.own.tokens_of(self.position, inputs)
-        x = self.embedding(inputs)
-        x = x if self.embed is None else self.embed(x, **tokens)
-        q, k = self.query(x)[:, None], self.key(x)[:, None]
-        q, k = (q, k) if self.rotate is None else self.rotate(q, k, **tokens)
-        bias = None if self.bias is None else self.bias(q, k, **tokens)
-        return self.out(self.own.attend(self.attention, q, k, x[:, None], bias, self.needs, x)[:, 0])
+    def build(self, signature, parts, **options):
+        changed = {kind: change(getattr(parts, kind)) for kind, change in changes.items()}
+        return TRANSFORMER.build(signature, replace(parts, **changed), **options)
+
+    return but(TRANSFORMER, build=build)
 
 
-ATTENDING = Attending()
+def without(part, **others):
+    """What a part has, with other things in the place of some."""
+    return SimpleNamespace(**{name: getattr(part, name) for name in dir(part) if name[0] != "_"} | others)
 
 
-def giving(**changes):
-    """Attending that gives its parts something else."""
-    return but(ATTENDING, **{name: staticmethod(do) for name, do in changes.items()})
-
-
-SPEC = SublayerSpec("attention", 1, 1, 6)
-
-
-class Normed(Averages):
-    """The mean of what was read so far, as the attention of a layer with norms."""
-
-    name = "normed"
-    defaults = {"norm": "no-norm", "attention": "softmax"}
-
-    def build(self, signature, parts):
-        return Averaging(signature, lambda: nn.Sequential(*self.behind(parts.norm)))
-
-    @staticmethod
-    def behind(norm):
-        yield norm.embed(6)
-        asked = norm.gain(SPEC, "query"), norm.query(SPEC), norm.key(SPEC), norm.head(SPEC)
-        yield norm.residual(SPEC, nn.Linear(6, 6))
-        yield norm.final(6) if asked else None
-
-
-NORMED = Normed()
-
-
-def asking(*calls):
-    """Normed that calls other methods of the norm scheme, or with other specs: by name, or by name and spec."""
-
-    def behind(norm):
-        for name, *spec in (call if isinstance(call, tuple) else (call,) for call in calls):
-            given = {"embed": (6,), "final": (6,), "gain": (*(spec or [SPEC]), "out")}.get(name, spec or [SPEC])
-            found = getattr(norm, name)(*given, *([nn.Linear(6, 6)] if name == "residual" else []))
-            if isinstance(found, nn.Module):
-                yield found
-
-    return but(NORMED, behind=staticmethod(behind))
+def silent(*methods):
+    """The transformer that does not ask a norm scheme for some things."""
+    return given(norm=lambda norm: without(norm, **{name: getattr(NO_NORM, name) for name in methods}))
 
 
 def dividing_by(self, signature, parts, *, heads=1):
@@ -203,12 +141,6 @@ def dividing_by(self, signature, parts, *, heads=1):
 
 def of_none(self, signature, parts, *, width: int | None = None):
     return AVERAGES.build(signature, parts)
-
-
-def without_rotation(self, signature, parts):
-    model = ATTENDING.build(signature, parts)
-    model.rotate = None
-    return model
 
 
 def without_star(self, signature, parts, width=8):
@@ -329,62 +261,46 @@ LONGER = "inputs longer than in training work"
 ALONE = "a seed does not depend on who is trained beside it"
 GRAPH = "its training step is one graph"
 
-SLOTS = ("query", "key", "head", "gain")
-
 ARCHITECTURES = [
     (but(AVERAGES, defaults={"nrom": "pre-norm"}), PARTS, "name a 'nrom', which is no kind of part; known: norm, attention"),
     (but(AVERAGES, defaults={"norm": "pre-nrom"}), PARTS, "not installed: no norm 'pre-nrom'; did you mean 'pre-norm'?"),
-    (but(AVERAGES, build=dividing_by), OPTIONS, "build with heads=0 raised ZeroDivisionError: integer division or modulo by"),
+    (but(AVERAGES, build=dividing_by), OPTIONS, "with heads=0 it raised ZeroDivisionError: integer division or modulo by"),
     (but(AVERAGES, build=of_none), OPTIONS, "the option width of averages has the default None, expected an int, float, bool"),
     (but(AVERAGES, build=without_star), OPTIONS, "`--set` cannot reach width of without_star: put a star before, as in "),
-    (asking(*SLOTS, "residual", "final"), ASKS_NORMS, "does not ask the norm scheme for `embed`"),
-    (asking("embed", "query", "key", "residual"), ASKS_NORMS, "for `head` and `gain`, attention of layer 1: their norms would"),
+    (silent("embed"), ASKS_NORMS, "does not ask the norm scheme for `embed`"),
+    (silent("residual"), ASKS_NORMS, "asks the norm scheme for neither `residual` nor `output`, "),
+    (silent("head", "gain"), ASKS_NORMS, "for `head` and `gain`, attention of layer 1: their norms would"),
+    (given(attention=lambda attention: without(attention, needs=frozenset())), FEEDS_ATTENTION, "query_input and key_input"),
+    (given(position=lambda position: without(position, reads_tokens=False)), FEEDS_POSITION, "`embed` without the tokens of"),
     (
-        giving(attend=lambda attention, q, k, v, bias, needs, x: attention(q, k, v, bias)),
-        FEEDS_ATTENTION,
-        "it does not give an attention the query_input and key_input that it needs",
-    ),
-    (
-        giving(tokens_of=lambda position, inputs: {}),
+        given(position=lambda position: without(position, rotate=lambda spec: None)),
         FEEDS_POSITION,
-        "it calls the module of a position code's `embed` without the tokens of all positions",
+        "it does not call the module of a position code's `rotate`",
     ),
-    (but(ATTENDING, build=without_rotation), FEEDS_POSITION, "it does not call the module of a position code's `rotate`"),
     (refusing(AVERAGES, " "), LOGITS, "it raises Unsupported without a reason: say what it cannot do"),
     (answering(lambda logits: logits[:, -1]), LOGITS, "its logits are (2, 4) float32, expected (2, 9, 4) of a floating type"),
     (answering(lambda logits: logits * torch.nan), LOGITS, "some logits are not finite"),
-    (
-        doing(of_three_largest),
-        LOGITS,
-        "at length 2, on tokens answered at every prefix, it raised RuntimeError: selected index",
-    ),
-    (with_module(MadeWhenUsed), KEPT, "in training a forward pass makes the buffer behind.bias: make it in __init__, as large"),
+    (doing(of_three_largest), LOGITS, "selected index k out of range, at length 2, on tokens answered at every prefix ("),
+    (with_module(MadeWhenUsed), KEPT, "in training a forward pass makes the parameter or buffer behind.bias: make it in"),
     (with_module(Rescaled), KEPT, "in evaluation a forward pass changes the parameter behind.weight, which an optimizer alone"),
     (with_module(Remembering), GRAPH, "after a training step it raised "),
     (with_module(Trained), GRAPH, "after a training step that changed no weight its logits are other ones; is the tensor that"),
     (with_module(lambda: nn.Dropout(0.1)), SEEDED, "use the random numbers that it is given (in a model's training: lgbench."),
     (with_module(Counting), SEEDED, "in training the same input gave other logits the second time"),
     (with_module(lambda: InMode(False, of_batch)), SEEDED, "in evaluation an answer depends on what else is in the batch"),
-    (with_module(lambda: InMode(True, of_all_positions)), CAUSAL, "in training, after 1 of 9 positions, its logits change"),
-    (doing(lambda x: x / (1 + x.shape[1])), CAUSAL, "of 513 positions, its logits change with what comes after them, or with"),
+    (with_module(lambda: InMode(True, of_all_positions)), CAUSAL, "in training, after 4 of 9 positions, its logits change"),
+    (doing(lambda x: x / (1 + x.shape[1])), CAUSAL, "its logits change with what comes after them, or with how much comes"),
+    (doing(from_length(100, of_all_positions)), CAUSAL, "of 513 positions, its logits change with what comes after them"),
     (doing(lambda x, idle: x + 0 * idle, torch.ones(6)), LEARNS, "no gradient reaches behind.parameter: not used in forward"),
     (doing(lambda x, y: x + (y - y).sqrt(), torch.ones(6)), LEARNS, "gradient of its parameter behind.parameter is not finite"),
     (answering(lambda logits: logits.detach()), LEARNS, "its output does not depend on its parameters: nothing would train"),
     (doing(lambda x, table: x + table[: x.shape[1]], torch.ones(9, 6)), LONGER, "it raised RuntimeError: The size of tensor a"),
-    (
-        doing(MixesModels.apply),
-        ALONE,
-        "on 9 positions the gradient of embed.weight in a stack is not the one that it has alone",
-    ),
-    (
-        doing(from_length(100, lambda x: x + (x - x).sqrt())),
-        ALONE,
-        "on 257 positions a training step gives a loss or a gradient that is not finite",
-    ),
+    (doing(MixesModels.apply), ALONE, "on 9 positions the gradient of embed.weight in a stack is not the one that it has"),
+    (doing(from_length(100, lambda x: x + (x - x).sqrt())), ALONE, "on 257 positions a training step gives a loss or a"),
 ]
 
 
-RIGHT = [AVERAGES, ATTENDING, NORMED, asking("embed", *SLOTS, "output"), with_module(OfNoise), doing(ByHand.apply)]
+RIGHT = [AVERAGES, TRANSFORMER, with_module(OfNoise), doing(ByHand.apply)]
 
 
 @pytest.mark.parametrize(("thing", "rule", "words"), table(ARCHITECTURES))
@@ -417,11 +333,10 @@ def of_constant_weights(self, signature, parts):
     return built
 
 
-def without_attention(norm):
+def of_own_mixing(self, signature, parts):
     """A layer that mixes positions in its own way, as a state-space model does, with a norm scheme around it."""
-    yield norm.embed(6)
-    yield norm.residual(SPEC, nn.Linear(6, 6))
-    yield norm.final(6)
+    spec = SublayerSpec("attention", 1, 1, 6)
+    return Averaging(signature, lambda: nn.Sequential(parts.norm.embed(6), parts.norm.residual(spec, nn.Linear(6, 6))))
 
 
 def of_idle_option(self, signature, parts, *, width=8, activation="gelu"):
@@ -436,11 +351,7 @@ SIGNS = torch.ones(2)
 
 NOTES = [
     (but(AVERAGES, build=of_idle_option), OPTIONS, "no other value that was tried of width, activation makes another model"),
-    (
-        but(NORMED, defaults={"norm": "no-norm"}, behind=staticmethod(without_attention)),
-        ASKS_NORMS,
-        "norms on queries (`query`, as in qk-norm), norms on keys (`key`, as in qk-norm), factors for initial weights (`gain`",
-    ),
+    (but(AVERAGES, defaults={"norm": "no-norm"}, build=of_own_mixing), ASKS_NORMS, "`query`, `key`, `gain`, so norms"),
     (refusing(AVERAGES, "it is tired"), LOGITS, "not checked: it is built for no signature: it is tired"),
     (but(AVERAGES, build=of_tokens_alone), LOGITS, "refuses vectors answered at every prefix; vectors answered once, at the"),
     (but(AVERAGES, build=of_constant_weights), SEEDED, "all seeds start with the same weights: right only for a"),

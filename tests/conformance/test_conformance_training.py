@@ -113,13 +113,11 @@ def changing_itself(self, *, beta=0.9):
     return self
 
 
-KINDS = "names, shapes and dtypes never change"
-IN_PLACE = "nothing is changed in place"
-ITSELF = "each model is updated by itself"
+KEPT = "names, shapes and dtypes never change, and no tensor changes in place"
+ITSELF = "each model is updated by itself, and each weight too if the optimizer is elementwise"
 ZEROS = "a gradient of zero gives finite weights"
 DOWNHILL = "steps reduce a simple loss"
 WAITING = "an update does not wait for the device"
-ELEMENTWISE = "each weight's update depends on that weight alone"
 
 OPTIMIZERS = [
     (configuring(with_positional), OPTIONS, "`--set` cannot reach beta of configured: put a star before"),
@@ -128,29 +126,17 @@ OPTIMIZERS = [
     (configuring(of_another_name), OPTIONS, "`configured` with beta=0.45 gives the name 'other', expected 'descent'"),
     (configuring(changing_itself), OPTIONS, "`configured` changes the thing itself for beta: return a new one"),
     (configuring(refusing_silently), OPTIONS, "it refuses beta=0.45 without a reason: say what would work"),
-    (
-        with_state(lambda state: state | {"second": state["momentum"]}),
-        KINDS,
-        "after step 1 the state has other names, shapes or",
-    ),
-    (stepping(lambda g: g.double()), KINDS, "after step 1 the weights are {'all': '(3, 30) float64'}, expected {'all':"),
-    (stepping(lambda g: g + torch.rand(())), KINDS, "it draws from torch's global generator"),
-    (but(DESCENT, start=changing_start), IN_PLACE, "it changes the weights that `start` gets in place, such as all"),
-    (touching(lambda state, w, g, *given: g["all"].clamp_(-1, 1)), IN_PLACE, "it changes the gradients in place, such as all"),
-    (touching(moving_momentum), IN_PLACE, "it changes the part 'momentum' of the state in place, such as all"),
-    (stepping(lambda g: g - g.mean(0)), ITSELF, "the new all of one model depends on the models beside it"),
-    (
-        stepping(lambda g: g / g.norm(dim=1, keepdim=True)),
-        ELEMENTWISE,
-        "depends on the other weights beside it: set elementwise = False",
-    ),
+    (with_state(lambda state: state | {"second": state["momentum"]}), KEPT, "after step 1 the state has other names, shapes"),
+    (stepping(lambda g: g.double()), KEPT, "after step 1 the weights are {'all': '(3, 30) float64'}, expected {'all':"),
+    (stepping(lambda g: g + torch.rand(())), KEPT, "it draws from torch's global generator"),
+    (but(DESCENT, start=changing_start), KEPT, "it changes the weights that `start` gets in place, such as all"),
+    (touching(lambda state, w, g, *given: g["all"].clamp_(-1, 1)), KEPT, "it changes the gradients in place, such as all"),
+    (touching(moving_momentum), KEPT, "it changes the part 'momentum' of the state in place, such as all"),
+    (stepping(lambda g: g - g.mean(0)), ITSELF, "the update of all depends on the models beside it"),
+    (stepping(lambda g: g / g.norm(dim=1, keepdim=True)), ITSELF, "depends on the other weights beside it: set"),
     (stepping(lambda g: g / g.abs()), ZEROS, "gradients of zero give all values that are not finite"),
     (stepping(lambda g: -g), DOWNHILL, "100 steps with lr 0.01 change the loss w^2 / 2 from "),
-    (
-        stepping(lambda g: g * (g.abs().max() > 0).item()),
-        WAITING,
-        "it reads the value of a tensor, and so waits for the device",
-    ),
+    (stepping(lambda g: g * (g.abs().max() > 0).item()), WAITING, "it reads the value of a tensor, and so waits for the"),
 ]
 
 
@@ -214,8 +200,7 @@ def scaling_in_place(self, state):
     return {name: mean.mul_(0.5) for name, mean in state["mean"].items()}
 
 
-AVERAGES = "names, shapes and dtypes are those of the weights, and a state's never change"
-ASKED = "asking for the average changes nothing"
+AVERAGES = "names and shapes are those of the weights, a state's never change, and asking changes nothing"
 AVERAGED_ALONE = "each model is averaged by itself"
 CONSTANT = "weights that never change are their own average"
 REFERENCE = "it agrees with its reference"
@@ -227,12 +212,8 @@ AVERAGERS = [
         "after step 10 the state has other names, shapes or dtypes than before",
     ),
     (but(HALVING, weights=lambda self, state: {"table": 0}), AVERAGES, "it gives the weights table, expected table, gain"),
-    (but(HALVING, weights=scaling_in_place), ASKED, "it changes the part 'mean' of the state in place, such as table"),
-    (
-        of_mean(lambda mean, w: w / w.norm()),
-        AVERAGED_ALONE,
-        "table of one model depends on the models beside it: every operation",
-    ),
+    (but(HALVING, weights=scaling_in_place), AVERAGES, "it changes the part 'mean' of the state in place, such as table"),
+    (of_mean(lambda mean, w: w / w.norm()), AVERAGED_ALONE, "table of one model depends on the models beside it: every"),
     (of_mean(lambda mean, w: 0.5 * mean + 0.6 * w), CONSTANT, "table never changed, and its average is something else"),
     (but(LATTER, reference=HALVING.reference), REFERENCE, ", and its reference is "),
     (of_mean(lambda mean, w: mean * (1 if w.sum().item() else 0)), WAITING, "it reads the value of a tensor, and so waits"),

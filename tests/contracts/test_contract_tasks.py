@@ -104,23 +104,6 @@ def planned(task: Task, seeds: tuple[int, ...] = (0,), entry: str = "transformer
 tasks = pytest.mark.parametrize("task", [FlipFlop(), Copy()], ids=lambda task: task.name)
 
 
-def test_flip_flop_reads_give_back_what_was_written() -> None:
-    batch = FlipFlop().sample(12, Random(300))
-    for tokens, answers, weights in zip(*(tensor.tolist() for tensor in batch), strict=True):
-        stored = None
-        for at, token in enumerate(tokens):
-            if token == READ:
-                assert (answers[at][stored], weights[at]) == (1.0, 1.0)
-            else:
-                assert weights[at] == 0.0 and answers[at] == pytest.approx(
-                    [0, 0, *[1 / 3] * 3] if at % 2 else [0.5, 0.5, 0, 0, 0]
-                )
-            if at % 2 and tokens[at - 1] == WRITE:
-                stored = token
-            if at % 2 and tokens[at - 1] == READ:
-                assert token == stored
-
-
 def drawn(experiment: Experiment, length: int) -> Batch:
     """The contexts that a seed is tested on."""
     key = key_of(experiment.seed, "evaluate", experiment.task.name, "contexts", length)

@@ -45,25 +45,8 @@ class Growing(Walk):
 def lgbench_tasks():
     return [Growing()]
 """
-OPTIONS = (
-    "--task",
-    "tomita-1",
-    "--protocol",
-    "quick",
-    "--seeds",
-    "0",
-    "--average",
-    "none",
-    "--set",
-    "train.steps=2",
-    "--set",
-    "evaluate.max_length=40",
-    "--set",
-    "evaluate.contexts=4",
-    "--set",
-    "evaluate.strings=4",
-)
-
+OPTIONS = ["--task", "tomita-1", "--protocol", "quick", "--seeds", "0", "--average", "none", "--set", "train.steps=2"]
+OPTIONS += ["--set", "evaluate.max_length=40", "--set", "evaluate.contexts=4", "--set", "evaluate.strings=4"]
 
 HERE = ".".join(map(str, CONTRACT))
 

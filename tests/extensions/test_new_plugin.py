@@ -155,18 +155,10 @@ def run_tests(kinds: Iterable[str], written: Path, site: Path, warm: Warm) -> No
     """Run the packages' own tests, with warnings as errors, in a process of their own."""
     folders = [written / kind / "tests" for kind in kinds]
     # That lgbench is imported already is so here alone. Making a graph of a training step takes seconds, and `check` makes one.
-    words = [
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-W",
-        "error",
-        "-W",
-        "ignore::pytest.PytestAssertRewriteWarning",
-        "-k",
-        "not graph",
+    words = ["-q", "-p", "no:cacheprovider", "-W", "error", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-k"] + [
+        "not graph"
     ]
-    with warm.start([*words, "--rootdir", site, *folders], PYTEST, PYTHONPATH=str(site)) as process:
+    with warm.start([*words, "-k", "not graph", "--rootdir", site, *folders], PYTEST, PYTHONPATH=str(site)) as process:
         said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert re.search(r"\d+ passed", said)

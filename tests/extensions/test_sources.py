@@ -262,7 +262,6 @@ def test_runs_with_plugins_that_others_cannot_install_are_not_published(results_
             "version control",
             "https://a.org/x.git@abc",
         ),
-        ({"url": "http://[", "archive_info": {}}, "unknown", None),
     ],
 )
 def test_a_footer_says_how_a_plugin_was_installed_and_nothing_private(tmp_path, monkeypatch, direct, installed, origin):
