@@ -62,7 +62,7 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     families: dict[str, list[str]] = dict(results.rows(by_family))
     boards = _boards(results, families, protocol, baseline)
     if not boards:
-        raise UsageError(f"nothing in {results.folder} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
+        raise UsageError(f"nothing in {results.place} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
     protocols = {page_board.board.protocol for page_board in boards}
     runs, insides = run_documents(results, protocols), inside_documents(results, protocols)
     summary = [own for metric in results.ranking_names for own in results.overall(metric, protocol, baseline=baseline)]
