@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import zipfile
 
+import hatchling.build
 import pytest
 from helpers.claim_files import around, write_runs
 from helpers.commands import invoked
-from helpers.folders import PUBLISHED
+from helpers.folders import PUBLISHED, ROOT
 from helpers.run_files import simulated, write_rows
 from rich.console import Console
 
@@ -216,3 +218,16 @@ def test_the_page_has_the_published_runs_too(command, tmp_path):
     command("site", "--out", tmp_path / "site")
     page = (tmp_path / "site" / "index.html").read_text()
     assert "arch+new" in page and "arch+good" in page
+
+
+@pytest.mark.slow
+def test_the_package_gives_the_newest_boards_of_the_checkout_in_at_most_5_mb(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT / "leaderboards" / "published")
+    wheel = tmp_path / hatchling.build.build_wheel(str(tmp_path))
+    assert wheel.stat().st_size <= 5e6
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    packaged, checkout = (Results(tmp_path / "none", folder) for folder in (tmp_path / "installed", PUBLISHED))
+    for metric in ("tvd", "accuracy", "roc_auc"):
+        boards = shown(packaged, metric).boards
+        assert boards == shown(checkout, metric).boards and len(boards) == 5
