@@ -62,8 +62,9 @@ class NameInResults(Completed):
 
 def _results(ctx: click.Context) -> Results:
     from lgbench.results.leaderboard import Results
+    from lgbench.results.published import published
 
-    return Results(ctx.params.get("results") or RESULTS)
+    return Results(ctx.params.get("results") or RESULTS, published() if ctx.params.get("beside") else None)
 
 
 class Seeds(click.ParamType):  # type: ignore[type-arg]
@@ -293,6 +294,14 @@ baseline_option = click.option(
 )
 
 
+beside_option = click.option(
+    "--with",
+    "beside",
+    type=click.Choice(["published"]),
+    help="Add the published runs. Boards mark your entries, and have those of other protocols below, without a rank.",
+)
+
+
 @dataclass(frozen=True)
 class BoardQuery:
     """Choice of boards by the options of :func:`board_options` and --results."""
@@ -300,15 +309,16 @@ class BoardQuery:
     task: str | None
     metric: str
     protocol: str | None
+    beside: str | None
     results: Path
 
 
 def board_options(purpose: str) -> Callable[[Command], Command]:
-    """Options --task, --metric and --protocol for the choice of boards; `purpose` is the help of the metric."""
+    """Options --task, --metric, --protocol and --with for the choice of boards; `purpose` is the help of the metric."""
     names = NameInResults(lambda results: results.metric_names)
     metric = click.option("--metric", type=names, default=PRIMARY_METRIC, show_default=True, help=purpose)
     protocol = protocol_option("one with runs: the newest standard, or else paper, long, short or quick")
-    return lambda command: _task(metric(protocol(command)))
+    return lambda command: _task(metric(protocol(beside_option(command))))
 
 
 def format_option(*others: str) -> Callable[[Command], Command]:

@@ -135,14 +135,18 @@ def installed(plugins: Sequence[Path] = (), only: Collection[str] | None = None)
     return registry
 
 
-def opened(folder: Path) -> Results:
-    """Results of a folder. Warns of each unusable file, at the end of those with rows that a query could not read."""
+def opened(folder: Path, beside: str | None = None) -> Results:
+    """Results of a folder, with published runs if `beside` says so.
+
+    Warns of each unusable file, at the end of those with rows that a query could not read.
+    """
     from lgbench.results.leaderboard import Results
+    from lgbench.results.published import published
 
     context = click.get_current_context()
     if context.ensure_object(Output).lasting:
         gc.disable()  # the search for cycles among the labels of all runs takes a tenth of the time of a board
-    results = Results(folder)
+    results = Results(folder, published() if beside else None)
     at_once = [*results.left_out]
     warn(at_once)
     context.call_on_close(lambda: warn(results.left_out[len(at_once) :]))

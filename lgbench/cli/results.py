@@ -39,10 +39,11 @@ def leaderboard(query: options.BoardQuery, form: str, baseline: str | None) -> N
     protocols that are not shown.
     """
     from lgbench.reports import boards
+    from lgbench.results.published import shown
 
-    runs, metric = opened(query.results), query.metric
-    protocol, others = runs.one_protocol(metric, query.task, query.protocol)
-    found = runs.require_some(runs.boards(metric, query.task, protocol, baseline=baseline), metric)
+    runs, metric = opened(query.results, query.beside), query.metric
+    found, protocol, others = shown(runs, metric, query.task, query.protocol, baseline=baseline)
+    runs.require_some(found, metric)
     summary = runs.overall(metric, protocol, baseline=baseline) if query.task is None else []
     if form == "table":
         boards.show_boards(found, console(), summary)
@@ -80,7 +81,7 @@ def compare(first: str, second: str, query: options.BoardQuery, form: str) -> No
     from lgbench.reports.analyses import comparison_table
     from lgbench.results.compare import compare as compared
 
-    runs = opened(query.results)
+    runs = opened(query.results, query.beside)
     protocol, others = runs.one_protocol(query.metric, query.task, query.protocol, (first, second))
     found = compared(runs, first, second, query.metric, query.task, protocol)
     _show(form, found, map(comparison_table, found))
@@ -118,7 +119,7 @@ def predictors(query: options.BoardQuery, times: int, form: str, out: Path | Non
 
     if out:
         plots.known_format(out)
-    runs = opened(query.results)
+    runs = opened(query.results, query.beside)
     every = query.protocol == ALL_PROTOCOLS
     readings = probed(runs, query.metric, query.task, None if every else query.protocol, times)
     uses = [str(each.protocol) for each in readings]
@@ -194,7 +195,7 @@ def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
     "[default: TASK-METRIC.png, TASK-METRIC-by-step.png or TASK-METRIC-by-SETTING.png]",
 )
 @options.results_option
-def plot(out: Path | None, results: Path, **asked: Any) -> None:
+def plot(out: Path | None, results: Path, beside: str | None, **asked: Any) -> None:
     """Draw a metric against length, training steps or a setting.
 
     The figure is 3.3 inches wide, as a column of a paper. Without --task it has a panel for each family. peri-norm is short for
@@ -216,7 +217,7 @@ def plot(out: Path | None, results: Path, **asked: Any) -> None:
     request = plots.PlotRequest(**asked)
     path = out or request.path
     plots.known_format(path)
-    plots.write(plots.requested(opened(results), request, complain), path)
+    plots.write(plots.requested(opened(results, beside), request, complain), path)
     echo(path)
 
 
@@ -261,6 +262,7 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
 @options.protocol_option("all")
 @options.baseline_option
 @options.plugin_option
+@options.beside_option
 @options.results_option
 def site(
     out: Path,
@@ -269,6 +271,7 @@ def site(
     protocol: str | None,
     baseline: str | None,
     plugins: Sequence[Path],
+    beside: str | None,
     results: Path,
 ) -> None:
     """Write all boards as pages for offline use.
@@ -283,7 +286,7 @@ def site(
     from lgbench.reports import site as pages
 
     claims = read_claims(claims_folder or default_folder())
-    runs = opened(results)
+    runs = opened(results, beside)
     tasks = task_documents(installed(plugins), runs.task_names, complain)
     made = pages.pages(runs, None if protocol == ALL_PROTOCOLS else protocol, baseline, claims, tasks, docs)
     path = pages.write(made, out)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
 
+from lgbench.experiment.protocols import PROTOCOLS
+from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.tables import Cell, Column, Interval, Styled, Table, as_csv, as_json, markdown, show
 from lgbench.results.boards import Board, Row
 from lgbench.results.entries import short
@@ -33,16 +35,27 @@ SHOWN_LIMITS = (0.25, 0.5, 1.0)
 OVERALL = "overall"
 """Name of an overall board, in place of a family's name."""
 
+OWN = " *"
+"""Mark of own entries on a board with published runs."""
+BELOW = "not ranked:"
+"""Line of a table between the board and the own entries of other protocols."""
+
 
 def show_boards(boards: Sequence[Board], console: Console, summary: Sequence[Overall] = ()) -> None:
     """Print overall boards, then boards."""
-    for table in (*map(overall_table, summary), *map(board_table, boards)):
+    for table in _tables(boards, summary):
         show(table, console)
 
 
 def boards_markdown(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
     """Overall boards, then boards, as GitHub tables."""
-    return "\n".join(map(markdown, (*map(overall_table, summary), *map(board_table, boards))))
+    return "\n".join(map(markdown, _tables(boards, summary)))
+
+
+def _tables(boards: Sequence[Board], summary: Sequence[Overall]) -> Iterator[Table]:
+    for own in summary:
+        yield overall_table(own, {entry for board in boards if board.protocol == own.protocol for entry in board.own or ()})
+    yield from map(board_table, boards)
 
 
 def boards_csv(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
@@ -63,31 +76,40 @@ def board_table(board: Board) -> Table:
     """Means over seeds with 95 % intervals, and the chance level below the entries."""
     lengths = [("length", length) for length in board.lengths]
     against = [Column("against baseline", group=1)] if board.compared else []
-    fitted = [Column("fitted", group=1)] if any(row.not_fitted for row in board.rows) else []
+    fitted = [Column("fitted", group=1)] if any(row.not_fitted for row in board.shown) else []
     columns = [
         *(Column("tier"), Column("rank interval", group=1), Column("entry", text=True), Column("seeds"), *fitted),
         *(Column("ID"), Column("OOD"), *against, Column("effective length", group=1)),
         *(Column(str(length), group=2) for length in board.lengths),
     ]
     rows: list[list[Cell]] = []
-    for row, name in zip(board.rows, short([row.entry for row in board.rows]), strict=True):
+    names = [name for part in (board.rows, board.unranked) for name in short([row.entry for row in part])]
+    for row, name in zip(board.shown, names, strict=True):
         ranks = ("-", "-") if row.tier is None or row.rank_interval is None else (str(row.tier), _span(*row.rank_interval))
-        rows.append([*ranks, Styled(row.entry, "code", name), _seeds(row), *([_fitted(row)] if fitted else [])])
+        rows.append([*ranks, _entry(row.entry, name, board.own or ()), _seeds(row), *([_fitted(row)] if fitted else [])])
         rows[-1] += [_mean(row, "ID"), _mean(row, "OOD"), *([_against(board, row)] if against else [])]
         rows[-1] += [effective_length(board, row), *(_mean(row, *length) for length in lengths)]
+    ranked, below = rows[: len(board.rows)], rows[len(board.rows) :]
     if board.chance:
         levels = [board.chance_level(*column) for column in (("ID", None), ("OOD", None), *lengths)]
         shown = ["-" if level is None else f"{level:.4f}" for level in levels]
         means = [*shown[:2], *[""] * len(against), "", *shown[2:]]
-        rows.append([Styled(cell, "dim") for cell in ("", "", "chance", "", *[""] * len(fitted), *means)])
-    return Table(title(board), columns, rows, notes(board))
+        ranked.append([Styled(cell, "dim") for cell in ("", "", "chance", "", *[""] * len(fitted), *means)])
+    if below:
+        below.insert(0, [Styled(BELOW if column.name == "entry" else "", "dim") for column in columns])
+    return Table(title(board), columns, [*ranked, *below], notes(board))
+
+
+def _entry(entry: str, name: str, own: Collection[str]) -> Styled:
+    """Name of an entry, with a mark if it is among the own ones."""
+    return Styled(entry, "bold", name, OWN) if entry in own else Styled(entry, "code", name)
 
 
 def _board_lines(boards: Sequence[Board]) -> Iterator[dict[str, Any]]:
     for board in boards:
         about = {"board": board.name, "metric": board.metric.name, "metric_version": board.metric.version}
         about |= {"task_version": board.task_version, "protocol": board.protocol}
-        for row in board.rows:
+        for row in board.shown:
             best, worst = row.rank_interval or (None, None)
             own = about | {"entry": row.entry, "tier": row.tier, "best_rank": best, "worst_rank": worst}
             own |= {name: getattr(row.against, name.removeprefix("baseline_"), None) for name in DIFFERENCE}
@@ -131,7 +153,24 @@ def notes(board: Board) -> list[str]:
         )
     if board.learning_rates:
         found.append(f"Learning rates, chosen in-distribution on other seeds: {'; '.join(_learning_rates(board))}.")
-    return [*found, *_about_baseline(board)]
+    return [*found, *_about_baseline(board), *_about_own(board)]
+
+
+def _about_own(board: Board) -> list[str]:
+    """Sentences on own runs beside published ones, and how to have entries of other protocols ranked."""
+    if board.own is None:
+        return []
+    found = [f"Entries with{OWN} have runs of yours." if board.own else "No entry of yours is ranked here."]
+    if len(board.own) == len(board.rows):
+        found.append(f"No published run is of {board.name} and {board.protocol}.")
+    if board.unranked:
+        found.append("Your entries of other protocols have no rank, since their training was another.")
+    if board.unranked and (now := PROTOCOLS.get(board.protocol.name)):
+        run = f"`lgbench run --task {board.name} --protocol {now.name} --seeds 0:{now.submitted_seeds}`"
+        newest = board.protocol == ProtocolUse(now.name, now.version)
+        today = f"is of {now.name}/{now.version} by now: run the entries that you compare with, too"
+        found.append(f"{run} {'makes runs to be ranked' if newest else today}.")
+    return found
 
 
 def _about_baseline(board: Board) -> list[str]:
@@ -201,8 +240,8 @@ def _seeds(row: Row) -> str:
     return f"{len(row.seeds)} ({', '.join(flagged)})" if flagged else str(len(row.seeds))
 
 
-def overall_table(board: Overall) -> Table:
-    """Scores over all families, and the mean of each family."""
+def overall_table(board: Overall, own: Collection[str] = ()) -> Table:
+    """Scores over all families, and the mean of each family. Own entries are marked."""
     columns = [
         Column("entry", text=True),
         Column("seeds"),
@@ -216,7 +255,7 @@ def overall_table(board: Overall) -> Table:
     columns += [Column(family, group=2) for family in board.families]
     rows: list[list[Cell]] = []
     for row, name in zip(board.rows, short([row.entry for row in board.rows]), strict=True):
-        rows.append([Styled(row.entry, "code", name), _span(min(row.seeds), max(row.seeds)), _estimate(row.score, 4)])
+        rows.append([_entry(row.entry, name, own), _span(min(row.seeds), max(row.seeds)), _estimate(row.score, 4)])
         rows[-1] += [_estimate(row.mean, 4), _span(min(row.ranks_without), max(row.ranks_without))]
         rows[-1] += [_improvement(board, row)] if compared else []
         rows[-1] += [f"{100 * row.profile[board.limits.index(limit)]:.0f} %" for limit in SHOWN_LIMITS]

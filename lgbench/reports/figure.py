@@ -75,7 +75,7 @@ def figure(boards: Sequence[Board], entries: Mapping[str, int], loglog: bool = F
     """
     labels = dict(zip(entries, short(entries), strict=True))
     if fit:
-        fitted = {row.entry: exponent(row) for row in boards[0].rows}
+        fitted = {row.entry: exponent(row) for row in boards[0].shown}
         labels = {entry: f"{label}  {found}" if (found := fitted.get(entry)) else label for entry, label in labels.items()}
     panels = [
         Panel(
@@ -90,7 +90,7 @@ def figure(boards: Sequence[Board], entries: Mapping[str, int], loglog: bool = F
         )
         for board in boards
     ]
-    counts = {cell.n for board in boards for row in board.rows if row.entry in labels for cell in row.cells}
+    counts = {cell.n for board in boards for row in board.shown if row.entry in labels for cell in row.cells}
     title, subtitle = heading(boards, boards[0].metric.headline)
     return assembled(panels, by_label(labels, entries), title, [*subtitle, seeds_line(counts)])
 
@@ -286,7 +286,7 @@ def cells(board: Board, labels: Mapping[str, str]) -> list[dict[str, Any]]:
         {"entry": row.entry, "label": labels[row.entry]}
         | {field: getattr(cell, field) for field in fields}
         | {"chance": levels.get(cell.length)}
-        for row in board.rows
+        for row in board.shown
         if row.entry in labels
         for cell in row.cells
         if cell.kind == "length"

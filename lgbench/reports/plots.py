@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from lgbench.reports.marks import (
 from lgbench.results.boards import Board
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import Inside, Results
+from lgbench.results.published import shown
 from lgbench.results.sweeps import SweepRequest, sweeps
 from lgbench.results.trainings import BoardSteps
 
@@ -90,30 +92,37 @@ def requested(results: Results, asked: PlotRequest, say: Callable[[str], None]) 
     if asked.of_setting:
         every = asked.protocol == ALL_PROTOCOLS
         return _against_setting(results, replace(asked, protocol=None) if every else asked, inside, say)
-    asked = _of_one_protocol(results, asked, inside, say)
-    boards = results.require_some(results.boards(asked.metric, asked.task, asked.protocol, inside=inside), asked.metric)
+    boards, protocol, others = shown(results, asked.metric, asked.task, asked.protocol, asked.named, inside=inside)
+    results.require_some(boards, asked.metric)
+    if asked.across == STEP.field or asked.heatmap:
+        boards = [replace(board, unranked=()) for board in boards]
+    if others:
+        say(f"drawn are runs of {protocol}; choose with --protocol: {', '.join(others)}, or all")
+    asked = replace(asked, protocol=protocol)
     if asked.fit and len(boards) > 1:
         raise UsageError(f"--fit writes the exponents of one board, and {len(boards)} are found; choose with --task")
     steps = _steps(results, asked) if asked.across == STEP.field else None
-    found = Counter(row.entry for board in boards for row in board.rows)
-    entries = chosen([entry for entry, _ in found.most_common()], asked.named, say)  # first the entries of most boards
+    found = _first_of_most_boards(boards)
+    entries = chosen(found, asked.named, say)
+    order = list(dict.fromkeys([*results.entry_order, *found]))
     if steps is not None:
-        return _against_steps(steps, asked, slots(entries, results.entry_order))
-    boards = [board for board in boards if any(row.entry in entries for row in board.rows)]
+        return _against_steps(steps, asked, slots(entries, order))
+    boards = [board for board in boards if any(row.entry in entries for row in board.shown)]
     if asked.heatmap:
         return _by_layer(results, boards, entries, asked.head)
     _require_room(len(boards), "boards", "--task or --protocol")
     if asked.loglog:
-        rows = (row for board in boards for row in board.rows if row.entry in entries)
+        rows = (row for board in boards for row in board.shown if row.entry in entries)
         _say_left_out([cell.mean for row in rows for cell in row.cells if cell.kind == "length"], say)
-    return figure.figure(boards, slots(entries, results.entry_order), asked.loglog, asked.fit)
+    return figure.figure(boards, slots(entries, order), asked.loglog, asked.fit)
 
 
-def _of_one_protocol(results: Results, asked: PlotRequest, inside: Inside | None, say: Callable[[str], None]) -> PlotRequest:
-    protocol, others = results.one_protocol(asked.metric, asked.task, asked.protocol, asked.named, inside)
-    if others:
-        say(f"drawn are runs of {protocol}; choose with --protocol: {', '.join(others)}, or all")
-    return replace(asked, protocol=protocol)
+def _first_of_most_boards(boards: Sequence[Board]) -> list[str]:
+    """Entries, those of most boards first; own and published entries take turns."""
+    found = [entry for entry, _ in Counter(row.entry for board in boards for row in board.shown).most_common()]
+    own = {entry for board in boards for entry in (*(board.own or ()), *(row.entry for row in board.unranked))}
+    turns = zip_longest((entry for entry in found if entry in own), (entry for entry in found if entry not in own))
+    return [entry for turn in turns for entry in turn if entry is not None]
 
 
 def chosen(known: Iterable[str], named: Sequence[str], say: Callable[[str], None]) -> list[str]:

@@ -72,7 +72,7 @@ def pages(
     families: dict[str, list[str]] = dict(results.rows(by_family))
     boards = _boards(results, families, protocol, baseline)
     if not boards:
-        raise UsageError(f"nothing in {results.folder} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
+        raise UsageError(f"nothing in {results.place} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
     shown = {page_board.board.protocol for page_board in boards}
     about = dict(reversed([*results.metadata()]))  # a run may be in several files, and the first counts
     runs, insides = run_documents(results, about, shown), inside_documents(results, shown)

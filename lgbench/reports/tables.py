@@ -41,6 +41,8 @@ class Styled:
     text: str
     style: str = ""
     short: str | None = None
+    mark: str = ""
+    """Text after both forms."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def _markdown(cell: Cell) -> str:
         return f"{value}{ends} {cell.verdict}".rstrip()
     if isinstance(cell, Styled):
         mark = {"code": "`", "bold": "**"}.get(cell.style, "")
-        return f"{mark}{cell.text}{mark}"
+        return f"{mark}{cell.text}{mark}{cell.mark}"
     return cell
 
 
@@ -158,7 +160,7 @@ def _text(cell: Cell, short: bool = False) -> Text:
         return text
     if isinstance(cell, Styled):
         shown = cell.short if short and cell.short is not None else cell.text
-        return Text(printable(shown, lines=True), style="" if cell.style == "code" else cell.style)
+        return Text(printable(shown + cell.mark, lines=True), style="" if cell.style == "code" else cell.style)
     return Text(printable(cell, lines=True))
 
 

@@ -184,6 +184,15 @@ class Board(BoardHeader):
     """Tuned learning rates by entry and task; several only for runs of several results folders."""
     ranked_by: str = OOD[0]
     """Kind of the ranking column: OOD; ID without OOD measurements, or if no model was fitted."""
+    own: tuple[str, ...] | None = None
+    """Ranked entries with own runs, on a board with reference runs; None without reference runs."""
+    unranked: tuple[Row, ...] = ()
+    """Own entries of other protocols, at the lengths of the board, each named with its protocol."""
+
+    @property
+    def shown(self) -> tuple[Row, ...]:
+        """All rows, those without a rank for their protocol last."""
+        return *self.rows, *self.unranked
 
     @property
     def compared(self) -> bool:

@@ -35,20 +35,29 @@ class Database:
     somebody deletes a file.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        """Open a folder. Raises UsageError for a missing folder, or a folder without runs."""
-        self.folder = Path(folder)
-        if not self.folder.is_dir():
-            raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
+    def __init__(self, folder: str | Path, reference: Path | None = None) -> None:
+        """Open a folder, with the runs of the folder `reference` beside its own.
+
+        Raises UsageError for a missing folder, or without runs. Reference runs make up for both, with a sentence in `left_out`.
+        """
+        self.folder, self.reference = Path(folder), reference
         self.files: list[Path] = []
         self.left_out: list[str] = []
         self.labels: dict[str, RunLabels] = {}
         self._measurements: Counter[bytes] = Counter()
+        if not self.folder.is_dir():
+            missing = f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another"
+            if reference is None:
+                raise UsageError(missing)
+            self.left_out.append(missing)
         for path in run_files.find(self.folder):
+            self._add(path)
+        self.own = frozenset(self.labels)
+        for path in run_files.find(reference) if reference else ():
             self._add(path)
         if not self.files:
             reasons = "".join(f"\n{printable(sentence)}" for sentence in self.left_out)
-            raise UsageError(f"no runs in {printable(str(folder))}; `lgbench run` makes them{reasons}")
+            raise UsageError(f"no runs in {self.place}; `lgbench run` makes them{reasons}")
         self._guarded = False
         self.connection = duckdb.connect()
         # Queries ask for the same files several times.
@@ -97,6 +106,11 @@ class Database:
                     yield file, f"{file}: unreadable data ({first_line(error)})"
 
     @property
+    def place(self) -> str:
+        """Folders with the runs, for messages."""
+        return printable(" and ".join(str(folder) for folder in (self.folder, self.reference) if folder))
+
+    @property
     def paths(self) -> list[str]:
         """Paths of the files, escaped for DuckDB, in which brackets and stars are patterns."""
         return [re.sub(r"[*?[]", lambda special: f"[{special[0]}]", str(path.absolute())) for path in self.files]
@@ -129,7 +143,7 @@ class Database:
     def protocols(self) -> Mapping[int, ProtocolUse]:
         """Protocols with version and changes, by their numbers in the table `models`. Fills that table."""
         numbers = protocols(self.labels.values())
-        named = models(self.labels, numbers)  # noqa: F841  # DuckDB finds the arrays by the name of the variable
+        named = models(self.labels, numbers, self.own)  # noqa: F841  # DuckDB finds the arrays by the name of the variable
         self.connection.execute("insert into models by name from named")
         return {number: use for use, number in numbers.items()}
 

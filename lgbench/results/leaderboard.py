@@ -30,7 +30,6 @@ from lgbench.results.database import Database, packaged
 from lgbench.results.entries import BASELINE_ENTRY, find_entry, find_task
 from lgbench.results.overall import Family, Overall, overall
 from lgbench.results.trainings import BoardSteps, board_steps
-from lgbench.terminal import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,8 +105,8 @@ class Chosen(NamedTuple):
 class Results(Database):
     """Runs of a folder, and their boards."""
 
-    def __init__(self, folder: str | Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: str | Path, reference: Path | None = None) -> None:
+        super().__init__(folder, reference)
         # A page or many comparisons ask for the same boards again and again.
         self._known: dict[tuple[str, Chosen], list[MeasuredBoard]] = {}
         self._ranked: dict[tuple[str, Chosen], list[MeasuredBoard]] = {}
@@ -198,23 +197,27 @@ class Results(Database):
     ) -> tuple[str | None, list[str]]:
         """Most telling protocol with boards of all `entries`, and the others, as values of `protocol` in :meth:`boards`.
 
-        Of the protocols named `protocol`, or of all. (None, []) for ALL_PROTOCOLS, and (protocol, []) without such boards.
+        Of the protocols named `protocol`, or of all; those with reference runs come first. (None, []) for ALL_PROTOCOLS, and
+        (protocol, []) without such boards.
         """
         if protocol == ALL_PROTOCOLS:
             return None, []
         chosen = self.chosen(metric, name, protocol, inside=inside)
         known: dict[str, set[str]] = {}
-        for each in sorted(self._measured(metric, chosen), key=lambda each: each.key.protocol):
+        others = "select distinct protocol from models where not own and belongs(family, task, $name)"
+        reference = {number for (number,) in self.rows(others, {"name": chosen.name})}
+        measured = self._measured(metric, chosen)
+        for each in sorted(measured, key=lambda each: (each.key.protocol not in reference, each.key.protocol)):
             use = each.header.protocol
             known.setdefault(use.name if use.is_external else str(use), set()).update(each.models.entries)
         labels = [label for label, own in known.items() if _has_all(entries, own)]
         return (labels[0], labels[1:]) if labels else (protocol, [])
 
     def models(
-        self, metric: str, name: str | None = None, protocol: str | None = None
+        self, metric: str, name: str | None = None, protocol: str | None = None, *, inside: Inside | None = None
     ) -> list[tuple[BoardHeader, BoardValues]]:
         """Header and values of each board of :meth:`boards`."""
-        chosen = self.chosen(metric, name, protocol)
+        chosen = self.chosen(metric, name, protocol, inside=inside)
         return [(each.header, each.models) for each in self._to_rank(metric, chosen)]
 
     def chosen(
@@ -241,7 +244,7 @@ class Results(Database):
         return Chosen(name, protocol, apart, inside)
 
     def _without(self, error: UsageError) -> UsageError:
-        return UsageError(f"in {printable(str(self.folder))} there is {error}")
+        return UsageError(f"in {self.place} there is {error}")
 
     def require_ranks(self, metric: str) -> None:
         """Raise UsageError for a metric without ranks."""
@@ -254,8 +257,7 @@ class Results(Database):
     def require_some(self, boards: list[Board], metric: str) -> list[Board]:
         """The boards. Raises UsageError if there are none."""
         if not boards:
-            place = printable(str(self.folder))
-            raise UsageError(f"no {metric} in {place} for this task and protocol; leave one out to see all boards")
+            raise UsageError(f"no {metric} in {self.place} for this task and protocol; leave one out to see all boards")
         return boards
 
     def layers(self, metric: str) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -33,6 +33,8 @@ class ModelRow(NamedTuple):
     """Number of steps of the training. Models are also tested before the end."""
     train_length: int
     """Length of the longest training inputs."""
+    own: bool
+    """Whether the run is in the results folder, not among the reference runs alone."""
 
 
 def protocols(labels: Iterable[RunLabels]) -> dict[ProtocolUse, int]:
@@ -59,14 +61,16 @@ def most_telling_first(uses: Iterable[ProtocolUse]) -> list[ProtocolUse]:
     return sorted(uses, key=place)
 
 
-def models(labels: Mapping[str, RunLabels], numbers: Mapping[ProtocolUse, int]) -> dict[str, NDArray[Any]]:
-    """Columns of the table `models`, from labels by run id."""
+def models(
+    labels: Mapping[str, RunLabels], numbers: Mapping[ProtocolUse, int], own: Collection[str]
+) -> dict[str, NDArray[Any]]:
+    """Columns of the table `models`, from labels by run id, and the ids of own runs."""
     used = {run_id: dict(_uses(each)) for run_id, each in labels.items()}
     named = suffixes({use for own in used.values() for use in own.values()})
     found = []
     for run_id, each in labels.items():
         place = each.family, each.task, each.task_version, numbers[_protocol(each)]
-        trained = each.train.steps, each.train.max_length
+        trained = each.train.steps, each.train.max_length, run_id in own
         for weights, use in used[run_id].items():
             entry = each.entry + named[use.entry, use.protocol, use.plugins] + ("" if weights == "raw" else f"@{weights}")
             found.append(ModelRow(run_id, weights, *place, entry, each.seed, *trained))

@@ -9,7 +9,8 @@ create table models (
     entry varchar,
     seed bigint,
     last_step integer,
-    train_length integer
+    train_length integer,
+    own boolean -- false for the reference runs beside those of the folder
 );
 
 -- Every value with a length, of all steps, with the model that has it. Families and tasks are equal in both, and stand among the
