@@ -16,7 +16,7 @@ from lgbench.cli.main import main
 from lgbench.errors import PluginError, Refused, RunFileError
 from lgbench.extensions.function_files import take_functions
 from lgbench.extensions.registry import Registry
-from lgbench.submissions.inspection import gather, inspected
+from lgbench.submissions.inspection import found_in, inspected
 from lgbench.submissions.submission import submit
 
 MODEL = """
@@ -160,19 +160,18 @@ def test_a_file_with_the_name_of_something_installed_is_meant_by_its_path(toys_a
 def test_its_runs_are_read_with_the_file_and_never_published(toys_alone, file, tmp_path):
     results = tmp_path / "results"
     trained(f"{file}:build", results, keep_weights=True)
-    files = gather([results])[0]
+    stored, wrong = found_in([results])
     with_file = Registry.load(files=[Path(f"{file}:build")])
-    wrong: list[str] = []
-    assert len(list(inspected(dict.fromkeys(files), with_file, wrong))) == 1 and not wrong
-    assert not list(inspected(dict.fromkeys(files), Registry.load(), wrong))
+    assert len(list(inspected(stored, with_file, wrong))) == 1 and not wrong
+    assert not list(inspected(stored, Registry.load(), wrong))
     assert "it was made with the plugin file 'my_model.py:build'" in wrong[0] and "name that file with --plugin" in wrong[0]
     boards = tmp_path / "boards"
     boards.mkdir()
     with pytest.raises(Refused, match="the plugin my_model.py:build .* took part in it and is a file"):
         submit([results], boards, with_file)
     with pytest.raises(RunFileError, match="my_model.py:build"):
-        lgbench.load(results / files[0].name)
-    model = lgbench.load(results / files[0].name, plugins=[f"{file}:build"])
+        lgbench.load(stored[0].path)
+    model = lgbench.load(stored[0].path, plugins=[f"{file}:build"])
     assert model(torch.tensor([[0, 1, 2]])).shape == (1, 3, 3)
 
 

@@ -18,8 +18,8 @@ TRAINING, EVALUATION = Training(7, 1, 0.1, 0.0, 0.1, 1, 2, 5), Evaluation(4, 4, 
 CURVE = Curve([3, 7], torch.tensor([[1.0, 2.0], [0.5, 0.25]]), torch.tensor([[8.0, 9.0], [6.0, 7.0]]))
 
 
-def rows(experiment, scores=(), chance=(), curve=CURVE, index=0, diverged=None):
-    return rows_of(experiment, {7: [*scores, *chance]}, curve, index, diverged)
+def rows(experiment, scores=(), curve=CURVE, index=0, diverged=None):
+    return rows_of(experiment, {7: scores}, curve, index, diverged)
 
 
 @pytest.fixture
@@ -75,12 +75,6 @@ def test_boards_show_strings_at_the_lengths_at_which_there_are_some():
     scores = [Score("raw", metric, 7, 0.5, 4) for metric in ("tvd", "roc_auc")]
     found = {row["metric"]: row["on_boards"] for row in rows(experiment, scores).to_pylist() if row["length"]}
     assert found == {"tvd": False, "roc_auc": True}
-
-
-def test_the_chance_level_is_there_once_beside_the_scores(experiment):
-    found = rows(experiment, [Score("raw", "tvd", 4, 0.5, 9)], [Score("chance", "tvd", 4, 0.6, 64)]).to_pylist()
-    told = [(row["weights"], row["length"], row["value"], row["n"]) for row in found if row["length"]]
-    assert told == [("raw", 4, 0.5, 9), ("chance", 4, 0.6, 64)]
 
 
 @pytest.mark.parametrize("index", [0, 1])
