@@ -151,7 +151,7 @@ def test_the_runs_of_the_page_on_insides_are_those_that_its_script_asks_for(tmp_
     registry, asked = Registry.load(files=[LEADERBOARDS / "inside" / "exact_parts.py"]), set()
     for options in asked_by("inside/sweeps.sh", tmp_path):
         tasks, entries = named_by(options, registry)
-        changes = [(name, as_number(value)) for name, values in options["set"] for value in values.split(",")]
+        changes = [(name, as_number(value)) for name, values in options["set"].items() for value in values.split(",")]
         changes.append(("precision", options["precision"]))
         asked |= {(task, entry, change) for task in tasks for entry in entries for change in changes}
     rows = swept.connection.execute("select distinct task, entry, changes from results where entry is not null").fetchall()

@@ -148,7 +148,7 @@ def _asks_norms(architecture: contracts.Architecture, parts: DefaultParts) -> Ou
         specs = {spec for _, spec in asked if isinstance(spec, contracts.SublayerSpec)}
         placing = "call `residual`, or `output` without a residual connection"
         expect(bool(specs), f"it asks the norm scheme for no sublayer: {placing}")
-        for spec in specs:
+        for spec in sorted(specs, key=lambda spec: (spec.layer, spec.role)):
             where = f"{spec.role} of layer {spec.layer}"
             placed = not asked.isdisjoint({("residual", spec), ("output", spec)})
             expect(placed, f"it asks the norm scheme for neither `residual` nor `output`, {where}: {placing}")

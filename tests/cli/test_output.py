@@ -85,7 +85,7 @@ def test_nothing_of_a_plugin_moves_the_cursor(tmp_path, monkeypatch):
     text = repr(EVIL)
     plugin(tmp_path, "evil_error", f"raise ValueError({text})", version="1\x1b[31m.0")
     plugin(tmp_path, "evil_note", f"print({text})", about=f"about = {text}")
-    plugin(tmp_path, "evil_type", f"raise type({text}, (Exception,), {{'__str__': lambda self: 1 / 0}})()")
+    plugin(tmp_path, "evil_type", f"raise type({text}, (Exception,), {{}})()")
     plugin(tmp_path, "evil_thing", then=f"return [type({text}, (), {{'__repr__': lambda self: {text}}})()]")
     monkeypatch.setenv("LGBENCH_PLUGINS", "evil_error,evil_note,evil_type,evil_thing")
     for arguments in (["plugins"], ["list", "norms"], ["show", "evil-note"], ["check"]):

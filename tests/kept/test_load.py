@@ -191,7 +191,7 @@ def forged(path: Path, content: bytes) -> Path:
 def toy_run(tmp_path_factory) -> Path:
     """Of a registry whose packages have sources."""
     (path,) = published.make(
-        tmp_path_factory.mktemp("toys"), seeds=[0], tasks=["small-even"], installed=with_source("0" * 16), keep_weights=True
+        tmp_path_factory.mktemp("toys"), seeds=[0], task="small-even", installed=with_source("0" * 16), keep_weights=True
     )
     return path
 

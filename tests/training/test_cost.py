@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from helpers.in_process import run_here
+from helpers.in_process import InProcess, run_here
 from helpers.plain_training import CPU, plain_training
 from helpers.planning import plan_of
 from helpers.toy_registries import experiment_of
@@ -16,8 +15,8 @@ from lgbench.errors import UsageError
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import Scheduler, grouped
-from lgbench.execution.tuning import Stages
-from lgbench.experiment.plan import Plan
+from lgbench.execution.tuning import LearningRates
+from lgbench.execution.workers import Setup
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate
 from lgbench.training import cost, data
@@ -112,14 +111,14 @@ def test_as_many_models_fit_as_half_of_the_free_memory_holds_and_always_one(monk
 
 def sizes(experiments, folder, execution) -> list[int]:
     """How many models each population has, none of which is trained."""
-
-    def fail(group, error):
-        raise error
-
     found = []
-    for population in Scheduler(Plan(tuple(experiments), ()), folder, execution, ProgressDisplay(), fail):
-        with population:
-            found.append(len(population.experiments))
+
+    class Counting(InProcess):
+        def submit(self, job):
+            found.append(len(job.population.runs))
+            return super().submit(job)
+
+    assert not run_here(experiments, execution, folder, kind=lambda train: Counting(lambda job: iter(()))).failed
     return found
 
 
@@ -213,11 +212,10 @@ def test_compiling_follows_from_the_steps_for_each_program(registry, task, arch,
 def test_tuning_runs_are_compiled_where_the_runs_that_follow_are(registry):
     """Tuning runs alone are too short for a program."""
     whole = plan_of(registry, "set-complement", "pre-norm", protocol="standard", set={"train.steps": "600"})
-    first = Stages(Path("none")).first(whole)
-    (tuning,), (runs,) = grouped(first.experiments), grouped(whole.experiments)
+    rates = LearningRates(whole.experiments, Path("none"))
+    (tuning,), (runs,) = grouped(rates.due()), grouped(whole.experiments)
     assert tuning[0].population_key != runs[0].population_key and tuning[0].program_key == runs[0].program_key
-    chosen = [
-        Scheduler(asked, Path("none"), Execution(CPU), ProgressDisplay(), lambda tried, error: None).stacking_of(group).compile
-        for asked, group in [(first, tuning), (replace(first, experiments=whole.experiments), runs)]
-    ]
+    setup = Setup(Path("none"), Execution(CPU))
+    schedulers = [Scheduler(group, setup, ProgressDisplay(), rates.every) for group in (tuning, runs)]
+    chosen = [scheduler.stacking_of(scheduler.experiments).compile for scheduler in schedulers]
     assert chosen == [True, True] and not cost.compiling_pays(tuning[0], CPU)
