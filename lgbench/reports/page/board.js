@@ -251,9 +251,9 @@ class BoardView {
     }
     this.group(this.table);
     this.status.textContent = `${shown.size} of ${this.board.rows.length} entries shown, ${ticked.length} drawn`;
-    const drawn = boardCurves(this.pageBoard, ticked, this.atLength);
-    this.key.replaceChildren(legend(ticked.map((row) => row.entry), drawn.chance.length));
-    this.canvas.replaceChildren(drawn.series.length ? drawCurves(drawn) : this.nothing(ticked));
+    const chart = boardCurves(this.pageBoard, ticked, this.atLength);
+    this.key.replaceChildren(legend(ticked.map((row) => row.entry), chart.chance.length));
+    this.canvas.replaceChildren(chart.series.length ? drawCurves(chart) : this.nothing(ticked));
   }
 
   nothing(ticked) {

@@ -90,7 +90,7 @@ const compareView = async (first, second, metric, protocol) => {
 };
 
 const overview = (pageBoards, pair) => {
-  const header = [["board", "name"], ["verdict", null], ...pair.map((entry) => [breakable(entry), "number"])];
+  const header = [["board", "name"], ...pair.map((entry) => [breakable(entry), "number"]), ["verdict", null]];
   const lines = pageBoards.map((pageBoard) => {
     const board = boardOf(pageBoard);
     const cells = pair.map((entry) => {
@@ -99,7 +99,7 @@ const overview = (pageBoards, pair) => {
     });
     const name = element("a", { href: linkToBoard(pageBoard) }, titleOf(pageBoard));
     const said = element("td", { class: "verdict" }, verdict(board, ...pair));
-    return element("tr", { class: pageBoard.kind }, element("th", { scope: "row", class: "name" }, name), said, cells);
+    return element("tr", { class: pageBoard.kind }, element("th", { scope: "row", class: "name" }, name), cells, said);
   });
   return section(
     "At a glance",

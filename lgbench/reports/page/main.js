@@ -33,7 +33,7 @@ const glossaryView = (name) => ({
     ),
   ],
   shown: () => {
-    const own = [...main.querySelectorAll("[data-word]")].find((word) => word.dataset.word === name);
+    const own = [...main.querySelectorAll("[data-word]")].find((word) => word.dataset.word === wordOf(name ?? "")?.names[0]);
     own?.setAttribute("tabindex", "-1");
     own?.setAttribute("aria-current", "true");
     own?.focus();
