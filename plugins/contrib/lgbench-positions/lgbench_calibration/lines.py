@@ -5,22 +5,22 @@ Shapes: n contexts, H heads, Q queries, K keys.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 
 from lgbench import Batch, UsageError
 from lgbench.experiment.experiment import Experiment
 from lgbench.internals.parts import PartsSight
+from lgbench.internals.sight import TOLERANCES
 from lgbench.training.models import Models
 
 DIGITS = 4
 """Significant digits of a bias in a file."""
-ROUNDING = 1e-3
-"""Largest difference between an output and weights times values."""
 
 Head = Mapping[str, Mapping[str, float]]
 """Biases of one head by line, under "diagonals" and "columns"."""
@@ -29,23 +29,21 @@ Head = Mapping[str, Mapping[str, float]]
 @torch.no_grad()
 def attention(experiment: Experiment, models: Models, weights: str, inputs: Tensor) -> list[Tensor]:
     """Attention weights (n, H, Q, K) of each layer of a trained model. Raises UsageError for a model without any."""
-    found: list[Tensor] = []
-
-    def see(module: nn.Module, given: tuple[Tensor, ...], named: Mapping[str, Any], answer: Tensor) -> None:
-        q, k, v, bias = given
-        identity = torch.eye(k.shape[-2]).to(v).expand(*k.shape[:2], -1, -1)
-        shares = module.forward(q, k, identity, bias, **named)  # a call would run this hook again
-        if shares.shape[-2] != answer.shape[-2] or not torch.allclose(shares @ v, answer, atol=ROUNDING):
-            raise UsageError(f"{experiment.entry} has no weights of attention: the output is not linear in the values")
-        found.append(shares.cpu())
-
-    sight = PartsSight(experiment.parts, lambda parts: replace(experiment, parts=parts).build(), inputs.device, ROUNDING)
-    for module in sight.attentions:
-        module.register_forward_hook(see, with_kwargs=True)
-    models.on(sight.model.eval()).model(weights, 0)(inputs)
-    if not found:
+    where, tolerance = torch.device("cpu"), TOLERANCES[experiment.record.precision]
+    sight = PartsSight(experiment.parts, lambda parts: replace(experiment, parts=parts).build(), where, tolerance)
+    places = range(inputs.shape[1])
+    sight.begin(places)
+    with sight.watching():
+        models.on(sight.model.eval()).model(weights, 0)(inputs)
+    rows: dict[int, list[Tensor]] = defaultdict(list)
+    for place in reversed(places):  # numbers of positions after the query
+        for each in sight.at(place).attentions:
+            if each.weights is None:
+                raise UsageError(f"{experiment.entry} has no weights of attention: its output is not linear in the values")
+            rows[each.layer].append(F.pad(each.weights, (0, place)))
+    if not rows:
         raise UsageError(f"{experiment.entry} has no attention: calibrate with a run of a transformer")
-    return found
+    return [torch.stack(own, 2) for _, own in sorted(rows.items())]
 
 
 def heads_of(weights: Tensor, batch: Batch, threshold: float) -> list[Head]:

@@ -141,7 +141,7 @@ def test_weights_of_attention_are_those_of_the_equation(trained: Path) -> None:
     q, k = (torch.stack((x @ matrix.T).split(4, -1), 1) for matrix in (query, key))
     logits = torch.einsum("nhid,nhjd->nhij", q, k) / 2
     expected = logits.masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf).softmax(-1)
-    torch.testing.assert_close(first, expected)
+    torch.testing.assert_close(first.float(), expected)
 
 
 def test_a_run_is_calibrated_and_another_one_trained_with_its_biases(trained: Path, tmp_path: Path) -> None:
