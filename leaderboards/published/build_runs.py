@@ -14,7 +14,6 @@ from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results import submission_files
 from lgbench.results.stored_runs import stored, with_rows
-from lgbench.results.submission_files import SubmittedRun
 
 MOST_BYTES = 5 * 10**6
 """Size limit of the file."""
@@ -37,21 +36,20 @@ class PublishedRuns(BuildHookInterface):
 
 
 def newest(folder: Path) -> tuple[str, bytes]:
-    """Name and content of a submission file: of each family, the runs under the newest version of the protocol of boards."""
+    """Name and content of a submission file: the runs under the protocol of boards, on the newest version of each task.
+
+    Of all versions of the protocol: some entries have no runs of the newest.
+    """
     paths = sorted(folder.glob("*.parquet"))
     records = [run.record for path in paths for run in stored(path)]
+    records = [record for record in records if record.protocol == ProtocolUse(BOARDS_PROTOCOL, record.protocol.version)]
     versions: dict[str, int] = {}
     for record in records:
-        if record.protocol == ProtocolUse(BOARDS_PROTOCOL, record.protocol.version):
-            versions[record.family] = max(record.protocol.version, versions.get(record.family, 0))
-    protocols = {family: ProtocolUse(BOARDS_PROTOCOL, version) for family, version in versions.items()}
-    chosen = {record.run_id for record in records if record.protocol == protocols.get(record.family)}
+        versions[record.task] = max(record.task_version, versions.get(record.task, 0))
+    chosen = {record.run_id for record in records if record.task_version == versions[record.task]}
+    runs = (run for path in paths for run in with_rows(path))
     return submission_files.written(
-        [
-            SubmittedRun(run.record, run.about, at_the_end(rows, run.record.train.steps))
-            for path in paths
-            for run, rows in with_rows(path, chosen)
-        ]
+        (run.packed.footer, at_the_end(rows, run.record.train.steps)) for run, rows in runs if run.run_id in chosen
     )
 
 

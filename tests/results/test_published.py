@@ -229,5 +229,6 @@ def test_the_package_gives_the_newest_boards_of_the_checkout_in_at_most_5_mb(tmp
         archive.extractall(tmp_path / "installed")
     packaged, checkout = (Results(tmp_path / "none", folder) for folder in (tmp_path / "installed", PUBLISHED))
     for metric in ("tvd", "accuracy", "roc_auc"):
-        boards = shown(packaged, metric).boards
-        assert boards == shown(checkout, metric).boards and len(boards) == 5
+        for protocol in (None, "standard/6"):
+            boards = shown(packaged, metric, None, protocol).boards
+            assert boards == shown(checkout, metric, None, protocol).boards and len(boards) == 5
