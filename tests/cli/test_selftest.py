@@ -13,8 +13,11 @@ from lgbench.cli.main import main
 
 TITLES = [
     "The numbers of a CPU, on every task with every norm",
+    "Captured steps against plain ones",
+    "Memory against the estimate",
     "Pace of populations",
     "bfloat16 beside float32",
+    "Set complement under standard",
 ]
 
 
@@ -44,10 +47,10 @@ def test_a_part_that_fails_is_told_and_the_others_go_on(tmp_path, monkeypatch):
     def broken(self):
         raise RuntimeError("out of order")
 
-    for name in ("same_numbers", "pace"):
+    for name in ("same_numbers", "captured", "pace", "standard"):
         monkeypatch.setattr(selftest.Selftest, name, broken)
     result = lgbench("selftest", "--device", "cpu", "--small", "--out", str(tmp_path / "report.md"))
     assert result.exit_code == 1 and "some part does not hold on cpu" in result.stderr
     report = (tmp_path / "report.md").read_text()
-    assert report.count(": FAILS") == 2 and report.count("RuntimeError: out of order") == 2
-    assert "## bfloat16 beside float32: holds" in report
+    assert report.count(": FAILS") == 4 and report.count("RuntimeError: out of order") == 4
+    assert "## Memory against the estimate: holds" in report
