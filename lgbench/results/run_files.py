@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lgbench.atomic_files import created, set_aside
@@ -161,7 +162,11 @@ class CheckedFile(NamedTuple):
         """Runs with their rows. Raises RunFileError with the reason."""
         rows, start = self.rows(), 0
         for run in self.runs():
-            yield run, rows.slice(start, run.rows)
+            own = rows.slice(start, run.rows)
+            if pc.unique(own["run_id"]).to_pylist() != [run.run_id]:
+                where = f"{self.path}, run {run.run_id!a:.50}" if self.is_submission else str(self.path)
+                raise RunFileError(f"{where}: its rows are of another run, or of several")
+            yield run, own
             start += run.rows
 
     def _footer(self) -> dict[str, Any]:

@@ -224,7 +224,7 @@ ROWS = [
     (first("tvd", layer=1), "layer=1"),
     (first("train_loss", step=3), "it lacks weights='raw' metric='train_loss' step=1"),
     (lambda rows: rows.remove(next(row for row in rows if row["weights"] == "chance")), "it lacks weights='chance'"),
-    (at(0, run_id="0" * 16), "its rows and its metadata differ in run_id"),
+    (at(0, run_id="0" * 16), "its rows are of another run, or of several"),
     (at(0, task="small-walk", plugins=[]), "differ in task, plugins"),
     (at(0, changes=[("train.lr", "1")]), "differ in changes"),
     (at(0, diverged_step=3), "its rows have several values of diverged_step"),

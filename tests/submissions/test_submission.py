@@ -260,7 +260,7 @@ FORGERIES = {
     "a footer": (lambda runs: runs[1].footer["environment"].update(threads=2), lambda rows: rows, OTHER),
     "a number": (lambda runs: None, lambda rows: rows.set_column(VALUE, "value", pc.multiply(rows["value"], 0.5)), OTHER),
     "an id": (lambda runs: vars(runs[1]).update(run_id="0" * 16), lambda rows: rows, "by its metadata it is run "),
-    "the order": (lambda runs: runs.reverse(), lambda rows: rows, OTHER),
+    "the order": (lambda runs: runs.reverse(), lambda rows: rows, "its rows are of another run, or of several"),
 }
 VALUE = SCHEMA.get_field_index("value")
 
