@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import inf, isfinite
-from typing import Any, cast, get_args
-from unittest.mock import Mock
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -25,6 +24,7 @@ from lgbench.conformance.check import (
 from lgbench.contracts import (
     Answers,
     AttentionInside,
+    Batch,
     Insides,
     Language,
     Measurement,
@@ -32,6 +32,7 @@ from lgbench.contracts import (
     Reading,
     Signature,
     Source,
+    Strings,
     StringScores,
     SublayerInside,
     Task,
@@ -39,6 +40,7 @@ from lgbench.contracts import (
 )
 from lgbench.experiment.probes import is_probe
 from lgbench.measurement.scores import unwritten
+from lgbench.randomness import Random
 
 CONTEXTS, ANSWERS, CLASSES = 24, 3, 4
 STRINGS, SYMBOLS, KEYS = 16, 5, 5
@@ -50,14 +52,33 @@ MEASUREMENTS = Rules[[Measurement, Tasks]]()
 """The tasks are those that are asked about, besides KINDS_OF_TASKS."""
 
 
-def _any(contract: Any, answers: Answers) -> Task:
+class AnyTask(Task):
     """Task with a signature, and no contexts."""
-    task = Mock(spec=contract, signature=Signature(Tokens(CLASSES), CLASSES, answers), train_lengths=(1, 4), version=1)
-    task.name = task.family = f"any {contract.__name__.lower()}"
-    return cast(Task, task)
+
+    name = family = "any-task"
+    version = 1
+    train_lengths = (1, 4)
+
+    def __init__(self, answers: Answers) -> None:
+        self.signature = Signature(Tokens(CLASSES), CLASSES, answers)
+
+    def sample(self, length: int, random: Random) -> Batch:
+        raise NotImplementedError
 
 
-KINDS_OF_TASKS = (_any(Task, Answers.EVERY_PREFIX), _any(Task, Answers.MARKED), _any(Language, Answers.EVERY_PREFIX))
+class AnyLanguage(AnyTask, Language):
+    """The same with strings."""
+
+    name = family = "any-language"
+
+    def strings(self, length: int, random: Random) -> Strings:
+        raise NotImplementedError
+
+    def testable_length(self, length: int) -> int:
+        return length
+
+
+KINDS_OF_TASKS = (AnyTask(Answers.EVERY_PREFIX), AnyTask(Answers.MARKED), AnyLanguage(Answers.EVERY_PREFIX))
 
 
 def _computed_from(*wanted: Source) -> Callable[[Measurement, Tasks], bool]:
