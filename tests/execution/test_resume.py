@@ -13,11 +13,13 @@ from shutil import rmtree
 import pytest
 from click.testing import CliRunner
 from helpers.commands import SMALL, TWO_STACKS, finished, left, lgbench, rows, trained, until, versions, written
+from helpers.made_runs import wait_until
 from helpers.warm import Warm
 
 from lgbench import lock
 from lgbench.cli.main import main
 from lgbench.execution import runner
+from lgbench.execution.work_queue import CHECKPOINT, UNFINISHED
 from lgbench.results import run_files
 
 SLOW, LONG = pytest.mark.slow, pytest.mark.long
@@ -203,7 +205,7 @@ def test_a_machine_takes_over_what_another_was_training_when_it_froze(tmp_path, 
     folder = tmp_path / "folder"
     with warm.start(["machine-one", *command, folder], STRANGER, TOYS_SLEEP="0.3", **environ) as holder:
         assert trained("".join(until(holder, "train"))) == 1
-        time.sleep(0.5)
+        wait_until(lambda: list(folder.glob(f"{UNFINISHED}/*/{CHECKPOINT}")))
         os.kill(holder.pid, signal.SIGSTOP)
         with warm.start(["machine-two", *command, folder], STRANGER, **environ) as other:
             out, rest = finished(other)
@@ -226,7 +228,7 @@ def test_a_frozen_process_that_wakes_while_another_trains_harms_neither(tmp_path
     folder = tmp_path / "folder"
     with warm.start(["machine-one", *command, folder], STRANGER, TOYS_SLEEP="0.2", **environ) as holder:
         assert trained("".join(until(holder, "train"))) == 1
-        time.sleep(0.5)
+        wait_until(lambda: list(folder.glob(f"{UNFINISHED}/*/{CHECKPOINT}")))
         os.kill(holder.pid, signal.SIGSTOP)
         with warm.start(["machine-two", *command, folder], STRANGER, TOYS_SLEEP="0.2", **environ) as other:
             assert trained("".join(until(other, "train"))) == 1
