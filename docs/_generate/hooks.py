@@ -75,7 +75,11 @@ def generated(kind: str, argument: str, page: Page) -> str:
     if kind == "include":
         name, _, section = argument.partition(" # ")
         text = (ROOT / name).read_text(encoding="utf-8")
-        return text.partition(f"\n## {section}\n" if section else "\n")[2].partition("\n## " if section else "\0")[0]
+        if not section:
+            return text.partition("\n")[2]
+        if f"\n## {section}\n" not in text:
+            raise PluginError(f"{page.file.src_uri}: {name} has no section '{section}'")
+        return text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     if kind in reference.SECTIONS:
         return reference.SECTIONS[kind](*([argument] if argument else []))
     known = ", ".join(["output", "table", "picture", "include", *reference.SECTIONS])
