@@ -48,7 +48,7 @@ boards: .venv/ready
 directory: .venv/ready
 	$(BIN)/python plugins/generate.py
 
-# The documentation site in site/, and the published boards as one page of it. Needs no network once .venv is there.
+# The documentation site in site/, with the published boards. Needs no network once .venv is there.
 docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/mkdocs build --strict
 	$(BIN)/lgbench site --results leaderboards/runs --docs .. --out site/results
