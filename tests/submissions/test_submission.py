@@ -309,7 +309,7 @@ main(prog_name="lgbench")
 @pytest.mark.slow
 def test_wherever_a_submission_is_killed_it_has_filed_all_runs_or_none(tmp_path, board, warm, installed):
     """At every third change of the disk. The same command then files all runs."""
-    alone = published.make(tmp_path / "alone", tasks=["alone"])
+    alone = published.make(tmp_path / "alone", task="alone")
     name, content = packed(alone)
     point, end = 0, -9
     while end == -9:
