@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, update_wrapper
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lgbench.contracts import NAME, Answers, Architecture, Model, Parts, Signature, Tokens
@@ -46,7 +46,12 @@ def take_functions(archs: Iterable[str]) -> tuple[list[str], list[Path]]:
 def function_source(path: Path) -> PluginSource:
     """Plugin with a single architecture, built by a function in a file. Raises UsageError for a missing file."""
     file, function = parted(path)
-    return file_source(file, path.name, lambda module: _Plugin(BuiltByFunction(path, _function(module, function)), module))
+
+    def plugin(module: ModuleType) -> SimpleNamespace:
+        architecture = BuiltByFunction(path, _function(module, function))
+        return SimpleNamespace(lgbench_architectures=hookimpl(lambda: [architecture]))
+
+    return file_source(file, path.name, plugin)
 
 
 def name_of(path: Path) -> str:
@@ -133,18 +138,6 @@ def require_logits(who: str, logits: Any, inputs: Sequence[int], signature: Sign
     if tuple(logits.shape) != expected or not logits.is_floating_point():
         meaning = "contexts, answers and classes"
         raise Unsupported(f"{who} returned logits of {found}, expected floats of the shape {expected}: {meaning}")
-
-
-class _Plugin:
-    """Plugin with one architecture, in place of the function's module."""
-
-    def __init__(self, architecture: Architecture, module: ModuleType) -> None:
-        self.__name__ = module.__name__
-        self._architecture = architecture
-
-    @hookimpl
-    def lgbench_architectures(self) -> Iterable[Architecture]:
-        return [self._architecture]
 
 
 def _function(module: ModuleType, name: str) -> Function:

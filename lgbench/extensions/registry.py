@@ -148,9 +148,8 @@ class Registry:
                 found.append((catalog, item))
         if not found:
             hooks = " and ".join(caller.name for caller in manager.get_hookcallers(plugin.module) or [])
-            raise PluginError(
-                f"provides nothing: {f'{hooks} returned nothing: end it with `return [...]`' if hooks else UNMARKED}"
-            )
+            why = f"{hooks} returned nothing: end it with `return [...]`" if hooks else UNMARKED
+            raise PluginError(f"provides nothing: {why}")
         return found
 
 

@@ -1,50 +1,21 @@
-"""Optimizers as plugins: AdamW against torch's own, Lion elementwise, and Muon by the shapes of matrices."""
+"""Optimizers as plugins: AdamW against torch's own, and Muon by the shapes of matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 import torch
-import torch.nn.functional as F
 from helpers.checking import assert_sound
-from helpers.plain_decoder import built_in_and, learning_rates
-from helpers.plain_training import CPU, initial
+from helpers.plain_decoder import built_in_and
+from helpers.plain_training import CPU
 from helpers.planning import plan_of
 from torch import Tensor, nn
 
-from lgbench import Optimizer, State, Unsupported, Weights
-from lgbench.experiment.experiment import Experiment
+from lgbench import Optimizer, State, Weights
 from lgbench.training.checkpoint import Checkpoint
-from lgbench.training.data import stream
 from lgbench.training.train import train
 from lgbench_optimizers import AdamW
-
-
-@dataclass(frozen=True)
-class Lion(Optimizer):
-    """w <- w - lr (sign(b1 m + (1 - b1) g) + decay w), m <- b2 m + (1 - b2) g (arXiv 2302.06675)."""
-
-    name = "lion"
-    beta1: float = 0.9
-    beta2: float = 0.99
-
-    def configured(self, *, beta1: float = 0.9, beta2: float = 0.99) -> Lion:
-        if not (0 <= beta1 < 1 and 0 <= beta2 < 1):
-            raise Unsupported(f"optimizer.beta1 and optimizer.beta2 must be in [0, 1), got {beta1} and {beta2}")
-        return Lion(beta1, beta2)
-
-    def start(self, weights: Weights) -> State:
-        return {"mean": {name: torch.zeros_like(w) for name, w in weights.items()}}
-
-    def update(
-        self, state: State, weights: Weights, gradients: Weights, lr: Weights, decay: Weights, step: Tensor
-    ) -> tuple[State, Weights]:
-        mean = state["mean"]
-        sign = {name: (self.beta1 * mean[name] + (1 - self.beta1) * g).sign() for name, g in gradients.items()}
-        updated = {name: w - lr[name] * (sign[name] + decay[name] * w) for name, w in weights.items()}
-        return {"mean": {name: self.beta2 * mean[name] + (1 - self.beta2) * g for name, g in gradients.items()}}, updated
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
@@ -76,64 +47,7 @@ class Muon(Optimizer):
         return {"momentum": momentum}, updated
 
 
-class ByHand:
-    """Lion or Muon of one model, one parameter after the other."""
-
-    def __init__(self, name: str, model: nn.Module, decay: float) -> None:
-        self.name, self.decay = name, decay
-        self.memory = {parameter: torch.zeros_like(parameter) for parameter in model.parameters()}
-
-    @torch.no_grad()
-    def step(self, lr: float) -> None:
-        for parameter, memory in self.memory.items():
-            decay = self.decay if parameter.ndim >= 2 else 0.0
-            gradient = parameter.grad
-            if self.name == "lion":
-                change = torch.sign(0.9 * memory + 0.1 * gradient)
-                memory.mul_(0.99).add_(gradient, alpha=0.01)
-            else:
-                memory.mul_(0.9).add_(gradient)
-                change = near_polar(memory) if parameter.ndim == 2 else torch.sign(memory)
-            parameter.sub_(lr * (change + decay * parameter))
-
-
-def near_polar(matrix: Tensor) -> Tensor:
-    """The same polynomial on singular values: U f(S) V'."""
-    u, s, v = torch.linalg.svd(matrix, full_matrices=False)
-    s = s / (s.square().sum().sqrt() + 1e-7)
-    for _ in range(5):
-        s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
-    return u @ torch.diag(s) @ v
-
-
-def planned(optimizer: Optimizer | str, seeds=(0,), averagers=(), **changes) -> tuple[Experiment, ...]:
-    settings = {"train.steps": "8", "train.batch": "4", "train.weight_decay": "0.1", "train.lr": "0.01"}
-    settings |= {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
-    registry = built_in_and(optimizer=[Lion(), Muon()])
-    name = optimizer if isinstance(optimizer, str) else optimizer.name
-    asked = {"average": averagers, "seeds": seeds, "set": settings, "optimizer": name}
-    return plan_of(registry, "tomita-4", "transformer", **asked).experiments
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["lion", "muon"])
-def test_training_is_a_plain_loop_of_the_published_rule(double, name: str) -> None:
-    experiments = planned(name, seeds=(0, 1))  # each matrix is updated by itself
-    experiment = experiments[1]
-    model, training = initial(experiment), experiment.train
-    rule = ByHand(name, model, training.weight_decay)
-    batches = stream([(experiment.task, experiment.seed)], training, CPU)
-    for rate, batch in zip(learning_rates(training), batches, strict=True):
-        model.zero_grad()
-        F.cross_entropy(model(batch.inputs[0]).transpose(1, 2), batch.targets[0]).backward()
-        rule.step(rate)
-    trained = train(experiments, CPU).weights["raw"]
-    for key, parameter in model.named_parameters():
-        torch.testing.assert_close(trained[key][1], parameter.detach(), rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["muon"])
-def test_training_goes_on_from_a_checkpoint_to_the_bit(tmp_path, name: str) -> None:
+def test_training_goes_on_from_a_checkpoint_to_the_bit(tmp_path) -> None:
     class Stop(Exception):
         pass
 
@@ -141,7 +55,8 @@ def test_training_goes_on_from_a_checkpoint_to_the_bit(tmp_path, name: str) -> N
         if step == 5:
             raise Stop
 
-    experiments = planned(name, seeds=(0, 1), averagers=("ema",))
+    asked = {"average": ("ema",), "seeds": (0, 1), "set": {"train.steps": "8", "train.batch": "4"}, "optimizer": "muon"}
+    experiments = plan_of(built_in_and(optimizer=Muon()), "tomita-4", "transformer", **asked).experiments
     path = tmp_path / "checkpoint"
     with pytest.raises(Stop):
         train(experiments, CPU, stop, checkpoint=Checkpoint(path, 0.0))
@@ -190,6 +105,5 @@ def joined(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", [Lion(), Muon()], ids=lambda optimizer: optimizer.name)
-def test_a_published_optimizer_passes_all_checks(optimizer: Optimizer, recwarn) -> None:
-    assert_sound(optimizer)
+def test_a_published_optimizer_passes_all_checks(recwarn) -> None:
+    assert_sound(Muon())

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from helpers.registries import BUILT_IN, parts_of
 from lgbench import Answers, Parts, Signature, Tokens, hookimpl
-from lgbench.experiment.record import Training
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 
@@ -127,11 +126,3 @@ def gelu_mlp(scope: str, weights: Weights, x: Tensor) -> Tensor:
     hidden = x @ weights[f"{scope}.0.weight"].T + weights[f"{scope}.0.bias"]
     hidden = hidden * (1 + torch.erf(hidden / 2**0.5)) / 2
     return hidden @ weights[f"{scope}.2.weight"].T + weights[f"{scope}.2.bias"]
-
-
-def learning_rates(training: Training) -> list[float]:
-    """Of each step: linear warmup, then linear decay to 0 after the last step."""
-    warmup = max(1, round(training.warmup * training.steps))
-    rising = [training.lr * (step + 1) / warmup for step in range(warmup)]
-    falling = training.steps - warmup
-    return rising + [training.lr * (falling - step) / falling for step in range(falling)]
