@@ -22,9 +22,14 @@ class Found(Generic[Item]):
     """Object from a plugin."""
 
     label: str
-    """Name in results. For an object from a file, with the first digits of the file's hash: my-norm~1a2b3c4d."""
+    """Name in results. For an object from a file, with the start of the file's hash, my-norm~1a2b3c4d, so that results of two
+    versions of the file never mix. A label is also a valid name."""
     thing: Item
     origin: Distribution
+
+    @classmethod
+    def of(cls, name: str, thing: Item, origin: Distribution) -> Found[Item]:
+        return cls(f"{name}~{origin.stamp}" if origin.stamp else name, thing, origin)
 
 
 class Catalog(Generic[Item]):
@@ -34,11 +39,11 @@ class Catalog(Generic[Item]):
         self.kind = kind
         self.contract = contract
         self._sibling: Callable[[Item, str], Item | None] = sibling
-        self._items: dict[str, list[tuple[Item, Distribution]]] = {}
+        self._items: dict[str, list[Found[Item]]] = {}
 
     def add(self, item: Item, distribution: Distribution) -> None:
         name: str = getattr(item, "name")  # noqa: B009  # every contract declares it
-        self._items.setdefault(name, []).append((item, distribution))
+        self._items.setdefault(name, []).append(Found.of(name, item, distribution))
 
     def __iter__(self) -> Iterator[Item]:
         return (self[name] for name in self.names())
@@ -48,26 +53,19 @@ class Catalog(Generic[Item]):
 
     def __getitem__(self, name: str) -> Item:
         """Object by name. Raises UsageError for an unknown name, PluginError for a name from two plugins."""
-        item = self.get(name)
-        if item is None:
-            raise not_installed(self.kind, name, self.names())
-        return item
+        return self.found(name).thing
 
     def get(self, name: str) -> Item | None:
         """Object by name; None for an unknown name. Raises PluginError as indexing does."""
         found = self._find(name)
-        return found[0] if found else None
+        return found.thing if found else None
 
     def found(self, name: str) -> Found[Item]:
-        """Object by name, with its label and origin. Raises the same errors as indexing.
-
-        The label of an object from a file contains the start of the file's hash, so that results of two versions of the file
-        never mix. A label is also a valid name.
-        """
-        thing, found = self[name], self._find(name)
-        assert found
-        plain, stamp = name.partition("~")[0], found[1].stamp
-        return Found(f"{plain}~{stamp}" if stamp else plain, thing, found[1])
+        """Object by name, with its label and origin. Raises the same errors as indexing."""
+        found = self._find(name)
+        if found is None:
+            raise not_installed(self.kind, name, self.names())
+        return found
 
     def names(self) -> list[str]:
         """All usable names, sorted."""
@@ -75,45 +73,36 @@ class Catalog(Generic[Item]):
 
     def clashes(self) -> list[str]:
         """One sentence for each name from more than one object."""
-        several = [(name, found) for name, found in sorted(self._items.items()) if len(found) > 1]
-        return [self._clash(name, [origin for _, origin in found]) for name, found in several]
+        return [self._clash(name, found) for name, found in sorted(self._items.items()) if len(found) > 1]
 
-    def _clash(self, name: str, origins: Sequence[Distribution]) -> str:
-        if all(origin is origins[0] for origin in origins):
-            owner = sentence(f"{origins[0].name} {origins[0].version}")
-            return f"{owner} provides {len(origins)} objects named {name!r}, so none can be used: give each a name of its own"
-        owners = sentence(" and ".join(f"{origin.name} {origin.version}" for origin in origins))
-        labels = " or ".join(f"{name}~{origin.stamp}" for origin in origins if origin.stamp)
+    def _clash(self, name: str, several: Sequence[Found[Item]]) -> str:
+        owners = sentence(" and ".join(dict.fromkeys(f"{each.origin.name} {each.origin.version}" for each in several)))
+        if all(each.origin == several[0].origin for each in several):
+            return f"{owners} provides {len(several)} objects named {name!r}, so none can be used: give each a name of its own"
+        labels = " or ".join(each.label for each in several if each.origin.stamp)
         return (
             f"{self.kind} {name!r} is provided by {owners}, so it cannot be used: "
             "uninstall one, or name the plugins to load in LGBENCH_PLUGINS"
         ) + (f", or use {labels} for that of the file" if labels else "")
 
-    def _find(self, name: str) -> tuple[Item, Distribution] | None:
+    def _find(self, name: str) -> Found[Item] | None:
         plain, _, stamp = name.partition("~")
-        found = self._items.get(plain, [])
-        if stamp:
-            found = [(item, origin) for item, origin in found if origin.stamp == stamp]
+        found = [each for each in self._items.get(plain, []) if stamp in ("", each.origin.stamp)]
+        found = found or self._unlisted(plain, stamp)
         if len(found) > 1:
-            raise PluginError(self._clash(plain, [origin for _, origin in found]))
-        return found[0] if found else self._unlisted(plain, stamp)
+            raise PluginError(self._clash(plain, found))
+        return found[0] if found else None
 
-    def _unlisted(self, name: str, stamp: str) -> tuple[Item, Distribution] | None:
-        """Unlisted object of a family, such as dyck-K-M. Only members of the name's family are asked.
+    def _unlisted(self, name: str, stamp: str) -> list[Found[Item]]:
+        """Unlisted objects of a family, such as dyck-K-M, one from each plugin. Only members of the name's family are asked.
 
         Of several families, the longest is the name's: dyck-of-mine-3 belongs to dyck-of-mine rather than dyck.
         """
-        members = [each for found in self._items.values() for each in found if stamp in ("", each[1].stamp)]
-        families = {family for item, _ in members if (family := self._family(item)) and name.startswith(f"{family}-")}
-        family = max(families, key=len, default="")
-        siblings: dict[Distribution, Item] = {}
-        for item, origin in members if family else ():
-            if self._family(item) == family and origin not in siblings:
-                sibling = self._sibling_of(item, name, origin)
-                siblings |= {} if sibling is None else {origin: sibling}
-        if len(siblings) > 1:
-            raise PluginError(self._clash(name, list(siblings)))
-        return next(((sibling, origin) for origin, sibling in siblings.items()), None)
+        members = [each for found in self._items.values() for each in found if stamp in ("", each.origin.stamp)]
+        families = {family for each in members if (family := self._family(each.thing)) and name.startswith(f"{family}-")}
+        own = {each.origin: each for each in members if self._family(each.thing) == max(families, key=len, default=None)}
+        siblings = ((self._sibling_of(each.thing, name, origin), origin) for origin, each in own.items())
+        return [Found.of(name, sibling, origin) for sibling, origin in siblings if sibling is not None]
 
     def _sibling_of(self, item: Item, name: str, origin: Distribution) -> Item | None:
         """Answer of a family's member for a name. Raises UsageError for an impossible object, PluginError for a wrong one."""
