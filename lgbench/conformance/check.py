@@ -24,6 +24,8 @@ Checks = Mapping[str, Callable[[], Outcome]]
 """Functions that check an object, by the checked rule."""
 
 Given = ParamSpec("Given")
+Examine = Callable[Given, Outcome]
+Applies = Callable[Given, bool]
 Place = TypeVar("Place")
 Built = TypeVar("Built")
 
@@ -40,14 +42,12 @@ class Rules(Generic[Given]):
     """Rules of one contract in their order, each with the function that examines an object."""
 
     def __init__(self) -> None:
-        self._rules: list[tuple[str, Callable[Given, Outcome], Callable[Given, bool] | None]] = []
+        self._rules: list[tuple[str, Examine[Given], Applies[Given] | None]] = []
 
-    def rule(
-        self, words: str, when: Callable[Given, bool] | None = None
-    ) -> Callable[[Callable[Given, Outcome]], Callable[Given, Outcome]]:
+    def rule(self, words: str, when: Applies[Given] | None = None) -> Callable[[Examine[Given]], Examine[Given]]:
         """Decorator of the function for a rule. `when` says for which objects the rule holds, by default for all."""
 
-        def add(examine: Callable[Given, Outcome]) -> Callable[Given, Outcome]:
+        def add(examine: Examine[Given]) -> Examine[Given]:
             self._rules.append((words, examine, when))
             return examine
 
@@ -55,11 +55,8 @@ class Rules(Generic[Given]):
 
     def checks(self, *given: Given.args, **named: Given.kwargs) -> Checks:
         """Checks of one object."""
-        return {
-            words: partial(examine, *given, **named)
-            for words, examine, when in self._rules
-            if when is None or when(*given, **named)
-        }
+        own = [(words, examine) for words, examine, when in self._rules if when is None or when(*given, **named)]
+        return {words: partial(examine, *given, **named) for words, examine in own}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import inf, isfinite
-from typing import get_args
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor
@@ -24,7 +24,6 @@ from lgbench.conformance.check import (
 from lgbench.contracts import (
     Answers,
     AttentionInside,
-    Batch,
     Insides,
     Language,
     Measurement,
@@ -32,7 +31,6 @@ from lgbench.contracts import (
     Reading,
     Signature,
     Source,
-    Strings,
     StringScores,
     SublayerInside,
     Task,
@@ -40,7 +38,6 @@ from lgbench.contracts import (
 )
 from lgbench.experiment.probes import is_probe
 from lgbench.measurement.scores import unwritten
-from lgbench.randomness import Random
 
 CONTEXTS, ANSWERS, CLASSES = 24, 3, 4
 STRINGS, SYMBOLS, KEYS = 16, 5, 5
@@ -52,33 +49,14 @@ MEASUREMENTS = Rules[[Measurement, Tasks]]()
 """The tasks are those that are asked about, besides KINDS_OF_TASKS."""
 
 
-class AnyTask(Task):
+def _any(contract: Any, answers: Answers) -> Task:
     """Task with a signature, and no contexts."""
-
-    name = family = "any-task"
-    version = 1
-    train_lengths = (1, 4)
-
-    def __init__(self, answers: Answers) -> None:
-        self.signature = Signature(Tokens(CLASSES), CLASSES, answers)
-
-    def sample(self, length: int, random: Random) -> Batch:
-        raise NotImplementedError
+    own = {"name": "any-task", "family": "any-task", "version": 1, "train_lengths": (1, 4)}
+    own["signature"] = Signature(Tokens(CLASSES), CLASSES, answers)
+    return cast(Task, type("AnyTask", (contract,), dict.fromkeys(contract.__abstractmethods__) | own)())
 
 
-class AnyLanguage(AnyTask, Language):
-    """The same with strings."""
-
-    name = family = "any-language"
-
-    def strings(self, length: int, random: Random) -> Strings:
-        raise NotImplementedError
-
-    def testable_length(self, length: int) -> int:
-        return length
-
-
-KINDS_OF_TASKS = (AnyTask(Answers.EVERY_PREFIX), AnyTask(Answers.MARKED), AnyLanguage(Answers.EVERY_PREFIX))
+KINDS_OF_TASKS = (_any(Task, Answers.EVERY_PREFIX), _any(Task, Answers.MARKED), _any(Language, Answers.EVERY_PREFIX))
 
 
 def _computed_from(*wanted: Source) -> Callable[[Measurement, Tasks], bool]:

@@ -28,16 +28,7 @@ from lgbench.conformance.check import (
     numbers,
     stirred,
 )
-from lgbench.contracts import (
-    Attention,
-    AttentionSpec,
-    Matrix,
-    Need,
-    NormScheme,
-    Position,
-    Role,
-    SublayerSpec,
-)
+from lgbench.contracts import Attention, AttentionSpec, Matrix, Need, NormScheme, Position, Role, SublayerSpec
 
 WIDTH, HEADS, POSITIONS, LAYERS = 12, 2, 9, 3
 TOKENS = 3
