@@ -6,13 +6,12 @@ width of the residual stream, and in attention H heads of D features, K keys.
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from lgbench.contracts.names import Role
+from lgbench.contracts.names import Named, Role
 from lgbench.contracts.tasks import Task
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ class Insides:
     """Final hidden state before the norm in front of the logits, (n, W) float64; None without a place for such a norm."""
 
 
-class Measurement(ABC):
+class Measurement(Named):
     """Metric or probe, measured at every tested length.
 
     Each run file contains its description, so boards, plots, the page and submissions need no plugin. All measurements read the
@@ -138,8 +137,6 @@ class Measurement(ABC):
 
     name: str
     """Lower-case letters, digits and underscores; see :data:`lgbench.contracts.names.METRIC_NAME`."""
-    about: str = ""
-    """One sentence, if the class's docstring does not describe this object."""
     version: int = 1
     """Raise it whenever any value could change. Boards never average over versions."""
     label: str

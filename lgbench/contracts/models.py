@@ -10,14 +10,14 @@ signatures of an `nn.Module`, for mypy alone. torch gives `nn.Module.__call__` n
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from lgbench.contracts.names import Configurable, Role
+from lgbench.contracts.names import Configurable, Named, Role
 from lgbench.contracts.tasks import Signature
 
 if TYPE_CHECKING:
@@ -264,13 +264,9 @@ class Model(Protocol):
         """(B, T) or (B, T, F) -> logits (B, A, V), with A as :class:`lgbench.Answers` says."""
 
 
-class Architecture(ABC):
+class Architecture(Named):
     """Builder of models for signatures."""
 
-    name: str
-    """Lower-case letters, digits and hyphens; see :data:`lgbench.contracts.names.NAME`."""
-    about: str = ""
-    """One sentence, if the class's docstring does not describe this object."""
     defaults: Mapping[str, str] = MappingProxyType({})
     """Default part of each kind that the architecture takes: norm, attention, position. An entry may name another part."""
     reads_positions: bool = False

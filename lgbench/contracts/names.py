@@ -68,13 +68,18 @@ class JsonFile(str):
     """
 
 
-class Configurable(ABC):
-    """Object with a name and with options for `--set KIND.OPTION=VALUE`, such as `attention.window=16`."""
+class Named(ABC):
+    """Object with a name."""
 
     name: str
-    """Lower-case letters, digits and hyphens; see :data:`lgbench.contracts.names.NAME`."""
+    """Lower-case letters, digits and hyphens; see :data:`NAME`."""
     about: str = ""
     """One sentence, if the class's docstring does not describe this object."""
+
+
+class Configurable(Named):
+    """Object with a name and with options for `--set KIND.OPTION=VALUE`, such as `attention.window=16`."""
+
     ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})
     """Least and greatest value by option; `math.inf` for no greatest value. A value out of range is refused before a model is
     built. An integer without a range is at most 16384 away from 0."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_type_hints
 
+from lgbench.contracts.names import Named
+
 
 class Submitted(Protocol):
     """A function that was submitted. Futures of `concurrent.futures` are such objects."""
@@ -47,18 +49,13 @@ class Demand:
     """Hidden folder for files of the engine, beside the run files. Need not exist."""
 
 
-class Executor(ABC):
+class Executor(Named):
     """An engine. The options of a user are the fields of a frozen dataclass that extends this class.
 
     A field has a default and the type str, int, float or bool, or one of these or None. `--executor-option jobs=4` sets it.
     `__post_init__` may raise :class:`lgbench.UsageError` for values out of range. Submitted functions train one population
     each, and one process may train one population at a time.
     """
-
-    name: str
-    """Lower-case letters, digits and hyphens."""
-    about: str = ""
-    """One sentence, if the class's docstring does not describe this object."""
 
     @abstractmethod
     def open(self, demand: Demand) -> AbstractContextManager[Pool]:
@@ -121,17 +118,12 @@ class OpenRun(ABC):
         """Close the run after everything logged is stored."""
 
 
-class Tracker(ABC):
+class Tracker(Named):
     """A place where people keep their trainings. Import its library inside the methods, since every command loads plugins.
 
     All methods are called from a thread of the process that trains. A slow call delays no training step. After an exception,
     or 60 s after the end of a population, the tracker is called no more, and training goes on. Trackers must leave torch alone.
     """
-
-    name: str
-    """Lower-case letters, digits and hyphens."""
-    about: str = ""
-    """One sentence, if the class's docstring does not describe this object."""
 
     def missing(self) -> str | None:
         """Reason why the tracker cannot be used here, such as "foo is not installed: pip install foo"; None if usable."""

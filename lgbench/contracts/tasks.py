@@ -5,12 +5,14 @@ Shapes: n contexts, T positions, A answers for each context, V classes, F input 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lgbench.contracts.names import Named
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -125,7 +127,7 @@ class Budget:
     max_length: int | None = None
 
 
-class Task(ABC):
+class Task(Named):
     """A distribution over contexts together with the exact next-token distribution p*(. | context).
 
     Length counts the units of the task: symbols (without a begin token), tokens, or items of a set (without the query). The
@@ -134,10 +136,6 @@ class Task(ABC):
     measures every length.
     """
 
-    name: str
-    """Lower-case letters, digits and hyphens; see :data:`lgbench.contracts.names.NAME`."""
-    about: str = ""
-    """One sentence, if the class's docstring does not describe this object."""
     family: str
     """Label of tasks reported together; the task's own `name` for a single task."""
     version: int

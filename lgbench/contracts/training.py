@@ -5,12 +5,12 @@ P counts the models of a population, N the trained parameters of one model.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lgbench.contracts.names import Configurable
+from lgbench.contracts.names import Configurable, Named
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,13 +61,8 @@ class Schedule:
     """Steps between two updates of the averages: the setting `train.average_every`."""
 
 
-class Averager(ABC):
+class Averager(Named):
     """Running average of the weights. Every operation is elementwise, since tensors have a leading P."""
-
-    name: str
-    """Lower-case letters, digits and hyphens; see :data:`lgbench.contracts.names.NAME`."""
-    about: str = ""
-    """One sentence, if the class's docstring does not describe this object."""
 
     @abstractmethod
     def start(self, weights: Weights, schedule: Schedule) -> State:

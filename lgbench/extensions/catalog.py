@@ -8,13 +8,13 @@ from functools import cache
 from types import UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
-from lgbench.contracts import HARNESS_METRICS, METRIC_NAME, NAME, RESERVED_NAMES, Measurement
+from lgbench.contracts import HARNESS_METRICS, METRIC_NAME, NAME, RESERVED_NAMES, Measurement, Named
 from lgbench.errors import PluginError, UsageError
 from lgbench.extensions.directory import not_installed
 from lgbench.extensions.loading import Distribution
 from lgbench.terminal import sentence
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=Named)
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,7 @@ class Catalog(Generic[Item]):
         self._items: dict[str, list[Found[Item]]] = {}
 
     def add(self, item: Item, distribution: Distribution) -> None:
-        name: str = getattr(item, "name")  # noqa: B009  # every contract declares it
-        self._items.setdefault(name, []).append(Found.of(name, item, distribution))
+        self._items.setdefault(item.name, []).append(Found.of(item.name, item, distribution))
 
     def __iter__(self) -> Iterator[Item]:
         return (self[name] for name in self.names())

@@ -51,7 +51,7 @@ def written() -> Iterator[str]:
     yield "hooks: " + ", ".join(sorted(name for name in vars(hookspecs) if name.startswith("lgbench_")))
     for helper in HELPERS:
         yield f"{helper.__module__}.{helper.__name__}({parameters(helper)})"
-    for name in sorted({*contracts.__all__, "Configurable"}):  # which is not public, and the base of what is
+    for name in sorted({*contracts.__all__, "Configurable", "Named"}):  # the last two are not public, and bases of what is
         kind = getattr(contracts, name)
         if isinstance(kind, type) and get_origin(kind) is None:
             bases = [base.__name__ for base in kind.__bases__ if base.__module__.startswith("lgbench")]
