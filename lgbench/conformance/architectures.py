@@ -101,6 +101,11 @@ def _same(first: Any, second: Any) -> bool:
     return bool(first == second) or (type(first) is type(second) and _content(first) == _content(second))
 
 
+def _takes(kind: str) -> Callable[[contracts.Architecture, DefaultParts], bool]:
+    """Whether an architecture takes a part of this kind."""
+    return lambda architecture, parts: kind in architecture.defaults
+
+
 @ARCHITECTURES.rule("its parts are of known kinds, and installed")
 def _names_its_parts(architecture: contracts.Architecture, parts: DefaultParts) -> None:
     known = contracts.PART_KINDS
@@ -133,9 +138,7 @@ def _has_options(architecture: contracts.Architecture, parts: DefaultParts) -> O
     return f"no other value that was tried of {', '.join(idle)} makes another model" if idle else None
 
 
-@ARCHITECTURES.rule(
-    "a norm scheme is asked for every norm that it has", when=lambda architecture, parts: "norm" in architecture.defaults
-)
+@ARCHITECTURES.rule("a norm scheme is asked for every norm that it has", when=_takes("norm"))
 def _asks_norms(architecture: contracts.Architecture, parts: DefaultParts) -> Outcome:
     """Calls of the methods of a norm scheme. A method left out would silently leave out norms of some schemes."""
     given, left_out = parts(), set[str]()
@@ -190,7 +193,7 @@ class _ProbingModule(nn.Module):
         return (masked_logits(q, k, bias, self.spec.scale).softmax(-1) @ v)[:, :, -queries:]
 
 
-@ARCHITECTURES.rule("an attention gets what it needs", when=lambda architecture, parts: "attention" in architecture.defaults)
+@ARCHITECTURES.rule("an attention gets what it needs", when=_takes("attention"))
 def _feeds_attention(architecture: contracts.Architecture, parts: DefaultParts) -> None:
     given = replace(parts(), attention=ProbingAttention())
     for signature, model in served(lambda signature: architecture.build(signature, given)):
@@ -226,9 +229,7 @@ class _Probe(nn.Module):
         return self.answer(*given)
 
 
-@ARCHITECTURES.rule(
-    "a position code gets the tokens that it reads", when=lambda architecture, parts: "position" in architecture.defaults
-)
+@ARCHITECTURES.rule("a position code gets the tokens that it reads", when=_takes("position"))
 def _feeds_position(architecture: contracts.Architecture, parts: DefaultParts) -> None:
     position = ProbingPosition()
     given = replace(parts(), position=position)
