@@ -122,7 +122,7 @@ def rebuilt(run: StoredRun, planner: Replanner, made_with: Mapping[str, str], pr
         planned = replace(planned, record=replace(planned.record, plugins=released))
     if planned.run_id != record.run_id:
         remedy = "run it again, or install the packages that made it"
-        found = [f"{what}; {remedy}" for _, what in differences(flat(planned.record.identity), flat(record.identity))]
+        found = [f"{what}; {remedy}" for what in differences(flat(planned.record.identity), flat(record.identity))]
         raise Refused(found or [f"it is run {record.run_id}, and its names and settings make {planned.run_id} here"])
     return planned
 

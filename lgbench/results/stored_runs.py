@@ -127,12 +127,12 @@ def flat(about: object, name: str = "") -> dict[str, object]:
     return {path: value for key, inner in about.items() for path, value in flat(inner, f"{start}{key}").items()}
 
 
-def differences(here: Mapping[str, object], there: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Names with different values in two flat dictionaries, each with a sentence; `there` is from a file."""
+def differences(here: Mapping[str, object], there: Mapping[str, object]) -> Iterator[str]:
+    """A sentence for each name with different values in two flat dictionaries; `there` is from a file."""
     for name in {**here, **there}:
         if name not in here or name not in there or here[name] != there[name]:
             own, filed = (ascii(each[name]) if name in each else "not set" for each in (here, there))
-            yield name, f"{name} is {filed:.200} in the file and {own:.200} here"
+            yield f"{name} is {filed:.200} in the file and {own:.200} here"
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,10 @@ import pyarrow.compute as pc
 
 from lgbench.contracts import CURVE_METRICS
 from lgbench.experiment.record import MULTIPLES, ProtocolUse
-from lgbench.results.boards import BoardHeader
-from lgbench.results.columns import BoardValues, mean_of_known, rounded
+from lgbench.results.boards import BoardHeader, cells_of
+from lgbench.results.columns import BoardValues, rounded
 from lgbench.results.database import Database, packaged
 from lgbench.results.metrics import Metric
-from lgbench.results.statistics import interval
 
 
 class TrainedRun(NamedTuple):
@@ -115,27 +114,12 @@ def _by_step(rows: pa.Table) -> BoardValues:
 
 def _cells(models: BoardValues, metric: Metric) -> dict[str, tuple[StepCell, ...]]:
     """Cells by entry, for steps with a seed that has a value on every task."""
-    steps = [(length, values) for (kind, length), values in models.columns.items() if kind == "length" and length is not None]
-    if not steps:
+    if not models.columns:
         return {}
-    every = np.stack([values for _, values in steps], 1)  # (E, steps, S)
-    counts, means = np.isfinite(every).sum(-1), mean_of_known(every)
-    low, high = (np.clip(end, metric.lowest, metric.highest) for end in interval(every))
-    found: dict[str, tuple[StepCell, ...]] = {}
-    for e, entry in enumerate(models.entries):
-        own = [
-            StepCell(
-                step,
-                rounded(means[e, s]),
-                rounded(low[e, s]) if counts[e, s] > 1 else None,
-                rounded(high[e, s]) if counts[e, s] > 1 else None,
-                int(counts[e, s]),
-            )
-            for s, (step, _) in enumerate(steps)
-            if counts[e, s]
-        ]
-        if own:
-            found[entry] = tuple(own)
+    found = {}
+    for entry, own in cells_of(models, metric).items():
+        steps = [(step, cell) for (_, step), cell in own.items() if step is not None]  # not the means over steps
+        found[entry] = tuple(StepCell(step, cell.mean, cell.low, cell.high, cell.n) for step, cell in steps)
     return found
 
 

@@ -18,7 +18,6 @@ from msgspec import Meta
 
 from lgbench.atomic_files import created, set_aside
 from lgbench.errors import RunFileError
-from lgbench.results import run_files
 
 SUFFIX = ".safetensors"
 KEY = "kept_weights"
@@ -57,12 +56,6 @@ def kept_by(footer: Mapping[str, Any]) -> KeptWeights | None:
         return msgspec.convert(footer[KEY], KeptWeights)
     except (KeyError, msgspec.ValidationError):
         return None
-
-
-def beside(run_file: Path) -> Path | None:
-    """Weights file of a run file; None for a run without kept weights. Raises RunFileError for any other file."""
-    kept = kept_by(run_files.metadata(run_file))
-    return kept.beside(run_file) if kept else None
 
 
 def write(path: Path, content: bytes, scratch: Path | None = None) -> None:

@@ -137,7 +137,7 @@ def _other_measurements(metadata: RunMetadata, registry: Registry) -> Iterator[s
         if metric.name not in registry.measurements:
             yield f"no installed plugin provides its measurement {metric.name!a}: install one, or name its file with --plugin"
             continue
-        for _, sentence in differences(asdict(Metric.of(registry.measurements[metric.name])), asdict(metric)):
+        for sentence in differences(asdict(Metric.of(registry.measurements[metric.name])), asdict(metric)):
             remedy = "run it again, or install the version of the plugin that it was made with"
             yield f"of its measurement {metric.name}, {sentence}; {remedy}"
 

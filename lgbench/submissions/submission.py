@@ -220,23 +220,21 @@ def unpublishable(metadata: RunMetadata) -> Iterator[str]:
 
 
 _INSTALLED = {
-    "index": "",
-    "wheel": "",
     "editable": "was installed editable, from a folder that may change",
     "folder": "was installed from a folder",
     "version control": "was installed from version control",
     "archive": "was installed from an archive of sources",
     "file": "is a file",
 }
-"""Faults of the ways to install a plugin. A release comes from a package index or a wheel, whose content never changes."""
+"""Faults of ways to install a plugin. A release comes from a package index or a wheel, whose content never changes."""
 
 
 def _unreleased(plugin: LoadedPlugin) -> str | None:
     """Reason why other users cannot install a plugin; None for a release, and for lgbench, with a recorded commit."""
     if plugin.name == BUILT_IN:
         return None
-    if how := _INSTALLED.get(plugin.installed, "was installed in a way that the run does not say"):
-        return how
+    if plugin.installed not in ("index", "wheel"):
+        return _INSTALLED.get(plugin.installed, "was installed in a way that the run does not say")
     try:
         version = Version(plugin.version)
     except InvalidVersion:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from helpers.kept_runs import weights_of
 from helpers.packing import together
 from helpers.run_files import measured_by_all, simulated, write_rows
 
@@ -36,7 +37,7 @@ def run(folder: Path, seed=0, tvd=0.5, kept: bytes | None = None, seconds=1.0, m
         folder / name_of(seed), rows, experiment=about, measurements=measured_by_all(), seconds={"train": seconds}, **own
     )
     if kept is not None:
-        weights_files.write(weights_files.beside(path), kept)
+        weights_files.write(KeptWeights.of(kept).beside(path), kept)
     return path
 
 
@@ -112,8 +113,8 @@ def test_weights_travel_and_a_file_that_has_them_is_preferred(folders):
 def test_weights_that_are_missing_or_damaged_cost_no_run_and_are_named(folders):
     a, _, c = folders
     missing, damaged = (run(a, seed, kept=b"weights") for seed in (0, 1))
-    weights_files.beside(missing).unlink()
-    weights_files.beside(damaged).write_bytes(b"weightz")
+    weights_of(missing).unlink()
+    weights_of(damaged).write_bytes(b"weightz")
     written, _, weights, left_out = merged(a, to=c)
     assert (written, weights) == (2, 0) and contents(c).keys() == {name_of(0), name_of(1)}
     assert [bool(re.search(why, each)) for why, each in zip(("missing", "damaged"), left_out, strict=True)] == [True, True]
@@ -153,7 +154,7 @@ def test_a_merge_that_was_interrupted_is_completed_by_the_same_command(folders, 
             merge([a, b], c)
         half = contents(c)
         assert len(half) == failing and half.items() <= whole.items()
-        assert all(weights_files.beside(path).exists() for path in c.glob("*[012].parquet"))
+        assert all(weights_of(path) for path in c.glob("*[012].parquet"))
         merged(a, b, to=c)
         assert contents(c) == whole
 
@@ -178,7 +179,7 @@ def test_a_submission_file_is_unpacked_into_its_runs(folders):
     a, b, c = folders
     first, second = run(a, 0, kept=b"weights"), run(a, 1)
     submission = together([first, second], b)
-    shutil.copy(weights_files.beside(first), b)
+    shutil.copy(weights_of(first), b)
     assert run_files.checked(submission).is_submission and not run_files.checked(first).is_submission
     assert merged(b, to=c) == (2, 0, 1, [])
     assert contents(c).keys() == contents(a).keys()

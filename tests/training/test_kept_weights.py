@@ -12,6 +12,7 @@ import torch
 from click.testing import CliRunner
 from helpers import published
 from helpers.folders import TESTS
+from helpers.kept_runs import weights_of
 from helpers.plain_training import CPU
 from helpers.planning import plan_of
 from helpers.queues import taken
@@ -25,7 +26,7 @@ from lgbench.errors import RunFailed
 from lgbench.execution.device import Execution
 from lgbench.execution.work_queue import PlannedPopulation
 from lgbench.execution.workers import Job, Setup
-from lgbench.results import run_files, weights_files
+from lgbench.results import run_files
 from lgbench.training.train import train
 
 WHAT = {"task": "small-even", "seeds": range(2)}
@@ -146,7 +147,7 @@ def test_after_a_kill_before_any_file_gets_its_name_the_same_command_ends_with_t
         assert process.wait() == -signal.SIGKILL, said
     there = {path.name for path in tmp_path.iterdir() if path.is_file()}
     for path in tmp_path.glob("*.parquet"):
-        assert weights_files.beside(path).name in there
+        assert weights_of(path).name in there
     assert len(there) == link - 1 and there <= files(kept).keys()
     published.make(tmp_path, **WHAT, keep_weights=True)
     assert files(tmp_path) == files(kept)
