@@ -1,7 +1,7 @@
 """Opening a results folder and ranking its runs, from a hundred run files to the largest number, in steps of about three.
 
 Simulated runs, written by lgbench itself: 4 families of 5 tasks, 5 seeds, as many entries as it takes; in each file three
-metrics of three weight variants at 32 lengths, the chance level and a training curve, 344 rows. `boards` is
+metrics of three weight variants at 32 lengths, the context-free baseline and a training curve, 344 rows. `boards` is
 Results(folder).boards("tvd"), `command` a whole `lgbench leaderboard`, the start of Python included. The reference is DuckDB's
 own `select count(*)`, which opens every run file and reads no row. Sides take turns, each in a process of its own; files come
 from the memory of the operating system, not from a disk.

@@ -17,7 +17,7 @@ from typing import Any
 
 from factors import cells, picture, protocols, tested
 from findings import OVERVIEW, boards_of, tables, tvd, versions
-from insides import tables_of_insides
+from internals import tables_of_internals
 from jinja2 import Environment, StrictUndefined
 from queries import Queries
 
@@ -44,9 +44,9 @@ The rank interval holds the best and the worst rank that an entry may have, in 9
 that have fitted every task, with its exact 95 % interval: five of five seeds allow for anything from 48 to 100 %. "against
 baseline" is the difference to `transformer+pre-norm`, and whether it is significantly better or worse. The effective length,
 in training lengths, is the longest length up to which the mean is better than the threshold of the metric: TVD below 0.1,
-accuracy and ROC AUC above 0.9. `@ema` and `@bema` are averages of the weights of the same training runs. "chance" is the
-best prediction that ignores the context. The first board of a metric has all families together, for the entries that ran all
-of them.
+accuracy and ROC AUC above 0.9. `@ema` and `@bema` are averages of the weights of the same training runs. The context-free
+baseline is the best prediction that ignores the context. The first board of a metric has all families together, for the
+entries that ran all of them.
 """
 PLOT = re.compile(r"^lgbench (?P<words>plot .*?) --out (?P<out>\S+)$", re.MULTILINE)
 """A picture of a page stands under the command that makes it, from the top of the checkout."""
@@ -98,7 +98,7 @@ def pages(results: Results, swept: Results) -> dict[Path, str]:
     return {
         HERE / "BOARDS.sha256": f"{hashlib.sha256(boards_page(results).encode()).hexdigest()}  BOARDS.md\n",
         HERE / "README.md": filled(HERE / "README.md", tables=tables(results), **given),
-        INSIDE / "README.md": filled(INSIDE / "README.md", tables=tables_of_insides(results, swept), **given),
+        INSIDE / "README.md": filled(INSIDE / "README.md", tables=tables_of_internals(results, swept), **given),
     }
 
 

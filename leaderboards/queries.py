@@ -155,7 +155,7 @@ class Queries:
 
     def baseline(self, name: str, kind: str = "OOD") -> str:
         """Context-free baseline of a family."""
-        level = self._board(name).chance_level(kind)
+        level = self._board(name).context_free_level(kind)
         return f"{level:.3f}"
 
     def worse_than_baseline(self, entry: str, name: str) -> str:

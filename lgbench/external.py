@@ -31,7 +31,7 @@ from lgbench.extensions.catalog import Found
 from lgbench.extensions.function_files import as_name, require_logits
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.causality import Predict
-from lgbench.measurement.evaluate import chance, evaluate
+from lgbench.measurement.evaluate import context_free_scores, evaluate
 from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files
 from lgbench.results.rows import rows_of
@@ -260,7 +260,7 @@ def evaluate_model(
     scores = _scores(model, whole, on)
     for reason in reasons(scores, diverged=False):
         warnings.warn(f"{whole.record.title}: {reason}, so boards do not rank it", stacklevel=2)
-    level = chance(whole.task, whole.measurements, whole.train, whole.evaluate)
+    level = context_free_scores(whole.task, whole.measurements, whole.train, whole.evaluate)
     rows = rows_of(whole, {whole.train.steps: [*scores, *level]})
     if folder is not None:
         execution, seconds = ExecutionRecord(1, compiled=False, resumed=False), Seconds(0.0, time.perf_counter() - started)

@@ -34,7 +34,7 @@ def scripts():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(LEADERBOARDS)
         patch.delitem(sys.modules, "generate", raising=False)  # plugins/ has a script of that name, which other tests load
-        return {name: importlib.import_module(name) for name in ("findings", "factors", "queries", "insides", "generate")}
+        return {name: importlib.import_module(name) for name in ("findings", "factors", "queries", "internals", "generate")}
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_the_script_of_the_published_runs_asks_for_what_there_is_and_can_be_subm
         assert {task for protocol, task, own in asked if (protocol, own) == ("standard", entry)} == every
 
 
-def test_the_runs_of_the_page_on_insides_are_those_that_its_script_asks_for(tmp_path, swept):
+def test_the_runs_of_the_page_on_internals_are_those_that_its_script_asks_for(tmp_path, swept):
     registry, asked = Registry.load(files=[LEADERBOARDS / "inside" / "exact_parts.py"]), set()
     for options in asked_by("inside/sweeps.sh", tmp_path):
         tasks, entries = named_by(options, registry)

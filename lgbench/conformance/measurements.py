@@ -23,8 +23,8 @@ from lgbench.conformance.check import (
 )
 from lgbench.contracts import (
     Answers,
-    AttentionInside,
-    Insides,
+    AttentionInternals,
+    Internals,
     Language,
     Measurement,
     Predictions,
@@ -32,7 +32,7 @@ from lgbench.contracts import (
     Signature,
     Source,
     StringScores,
-    SublayerInside,
+    SublayerInternals,
     Task,
     Tokens,
 )
@@ -102,9 +102,9 @@ def _has_sources(measurement: Measurement, tasks: Tasks) -> None:
         known = source in (*get_args(Source), None)
         expect(known, f"{on} {source!r}, expected {', '.join(get_args(Source))} or None")
         reads = "has" if is_probe(measurement) else "does not have"
-        fits = source is None or (source == "insides") == is_probe(measurement)
-        expect(fits, f"{on} {source}, and it {reads} of_insides, which probes have and others do not")
-        ranks = source in ("insides", None) or None not in (measurement.lower_is_better, measurement.worst)
+        fits = source is None or (source == "internals") == is_probe(measurement)
+        expect(fits, f"{on} {source}, and it {reads} of_internals, which probes have and others do not")
+        ranks = source in ("internals", None) or None not in (measurement.lower_is_better, measurement.worst)
         expect(ranks, f"{on} {source}: only probes may be without lower_is_better and worst")
         expect(source != "strings" or isinstance(task, Language), f"{on} strings, and only a Language has strings")
         every = task.signature.answers is Answers.EVERY_PREFIX
@@ -226,13 +226,13 @@ def _reads_counted_answers(measurement: Measurement, tasks: Tasks) -> None:
         )
 
 
-@MEASUREMENTS.rule("its chance level is that of the best constant prediction", when=_computed_from("contexts"))
-def _knows_chance(measurement: Measurement, tasks: Tasks) -> Outcome:
+@MEASUREMENTS.rule("its context-free baseline is that of the best constant prediction", when=_computed_from("contexts"))
+def _knows_context_free(measurement: Measurement, tasks: Tasks) -> Outcome:
     exact = exact_distributions(4 * CONTEXTS).reshape(-1, CLASSES)
-    values = measurement.chance(exact.clone(), exact.clone())
+    values = measurement.context_free(exact.clone(), exact.clone())
     if values is None:
-        return "it has no `chance`: boards show no chance level of it"
-    expect_kind("chance gives", values, exact.shape[:1], torch.float64)
+        return "it has no `context_free`: boards show no context-free baseline of it"
+    expect_kind("context_free gives", values, exact.shape[:1], torch.float64)
     level, sign = _mean(values), _sign(measurement)
     constants = {
         "uniform distribution": torch.full((CLASSES,), 1 / CLASSES),
@@ -243,7 +243,7 @@ def _knows_chance(measurement: Measurement, tasks: Tasks) -> Outcome:
     for name, constant in constants.items():
         logits = constant.clamp(min=LEAST).log().expand(len(exact), 1, CLASSES)
         other = _mean(_values(measurement, logits, exact[:, None]))
-        expect(sign * level <= sign * other + 1e-6, f"its chance level is {level:.4g}, and the {name} has {other:.4g}")
+        expect(sign * level <= sign * other + 1e-6, f"its context-free baseline is {level:.4g}, and the {name} has {other:.4g}")
     return None
 
 
@@ -276,19 +276,19 @@ def _prefers_separated_strings(measurement: Measurement, tasks: Tasks) -> None:
     expect(fits, f"strings whose scores are NaN have {found['undefined']:g}, expected the worst value, {worst}")
 
 
-def _internals() -> Insides:
+def _internals() -> Internals:
     """Internals of a model of two layers with attention of two heads, on a task with known sources."""
     weights = numbers(CONTEXTS, 2, KEYS, seed=4).double().softmax(-1)
     stream = numbers(CONTEXTS, 6, seed=5).double()
-    return Insides(
+    return Internals(
         length=KEYS,
         inputs=torch.arange(CONTEXTS * KEYS).view(CONTEXTS, KEYS) % CLASSES,
         logits=3 * numbers(CONTEXTS, CLASSES, seed=7).double(),
         distribution=exact_distributions()[:, 0].double(),
         sources=torch.arange(KEYS).expand(CONTEXTS, KEYS) == torch.arange(CONTEXTS)[:, None] % (KEYS + 1),
-        attentions=[AttentionInside(layer, numbers(CONTEXTS, 2, 3, seed=layer).double(), weights) for layer in (1, 2)],
+        attentions=[AttentionInternals(layer, numbers(CONTEXTS, 2, 3, seed=layer).double(), weights) for layer in (1, 2)],
         sublayers=[
-            SublayerInside(role, layer, stream * layer, stream * layer + 0.5, stream)
+            SublayerInternals(role, layer, stream * layer, stream * layer + 0.5, stream)
             for layer in (1, 2)
             for role in ("attention", "mlp")
         ],
@@ -296,16 +296,16 @@ def _internals() -> Insides:
     )
 
 
-def _readings(measurement: Measurement, given: Insides) -> list[Reading]:
+def _readings(measurement: Measurement, given: Internals) -> list[Reading]:
     """Readings of a probe. Raises PluginError for a write into the internals."""
     with no_global_randomness(), unwritten(measurement, given):
-        found = list(measurement.of_insides(given))
+        found = list(measurement.of_internals(given))
     for reading in found:
-        expect(isinstance(reading, Reading), f"of_insides gives {type(reading).__name__}, expected lgbench.Reading")
+        expect(isinstance(reading, Reading), f"of_internals gives {type(reading).__name__}, expected lgbench.Reading")
     return found
 
 
-@MEASUREMENTS.rule("it reads values in its range, of contexts or of all", when=_computed_from("insides"))
+@MEASUREMENTS.rule("it reads values in its range, of contexts or of all", when=_computed_from("internals"))
 def _reads_internals(measurement: Measurement, tasks: Tasks) -> None:
     found = _readings(measurement, _internals())
     if not found:
@@ -320,7 +320,7 @@ def _reads_internals(measurement: Measurement, tasks: Tasks) -> None:
         expect(inside.all(), f"a reading has a value beyond its range, {measurement.range}")
 
 
-@MEASUREMENTS.rule("it reads nothing of a model that lacks what it looks at", when=_computed_from("insides"))
+@MEASUREMENTS.rule("it reads nothing of a model that lacks what it looks at", when=_computed_from("internals"))
 def _takes_bare_models(measurement: Measurement, tasks: Tasks) -> None:
     """A recurrent network has no attention and no residual stream; some attentions have no weights; a text has no p*."""
     whole = _internals()

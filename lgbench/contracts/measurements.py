@@ -17,9 +17,9 @@ from lgbench.contracts.tasks import Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-Source = Literal["contexts", "sequences", "strings", "insides"]
+Source = Literal["contexts", "sequences", "strings", "internals"]
 """Data of a measurement: each answer by itself ("contexts"), all answers of a context together ("sequences"), scores of whole
-strings, or the internals of a model ("insides").
+strings, or the internals of a model ("internals").
 
 A measurement of internals is a probe, and needs `lgbench run --probe`.
 """
@@ -72,7 +72,7 @@ class Reading(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AttentionInside:
+class AttentionInternals:
     """Attention module from :meth:`lgbench.Attention.build`, at one query."""
 
     layer: int
@@ -88,7 +88,7 @@ class AttentionInside:
 
 
 @dataclass(frozen=True)
-class SublayerInside:
+class SublayerInternals:
     """Sublayer with its norms, as placed by :meth:`lgbench.NormScheme.residual` or :meth:`lgbench.NormScheme.output`."""
 
     role: Role
@@ -108,7 +108,7 @@ class SublayerInside:
 
 
 @dataclass(frozen=True)
-class Insides:
+class Internals:
     """Internals of a model on contexts of one length, at the position of the answer for the whole length, which sees K keys."""
 
     length: int
@@ -120,9 +120,9 @@ class Insides:
     """p*, (n, V) float64; None if unknown, as for text."""
     sources: Tensor | None
     """Positions relevant to the answer, (n, T) bool, from :meth:`lgbench.Task.sources`; None without this information."""
-    attentions: Sequence[AttentionInside]
+    attentions: Sequence[AttentionInternals]
     """Attentions in the order of their execution; empty for an architecture without attention as a part."""
-    sublayers: Sequence[SublayerInside]
+    sublayers: Sequence[SublayerInternals]
     """Sublayers in the order of their execution."""
     final: Tensor | None
     """Final hidden state before the norm in front of the logits, (n, W) float64; None without a place for such a norm."""
@@ -180,14 +180,14 @@ class Measurement(Named):
         """Value over all strings, a tensor without dimensions."""
         raise NotImplementedError(f"{self.name} is not computed from strings")
 
-    def of_insides(self, insides: Insides) -> Iterable[Reading]:
+    def of_internals(self, internals: Internals) -> Iterable[Reading]:
         """Readings at one length: one per layer and head, or one of the whole model.
 
         A model without the observed component gives no reading. Readings of the same layer and head are averaged.
         """
-        raise NotImplementedError(f"{self.name} is not computed from insides")
+        raise NotImplementedError(f"{self.name} is not computed from internals")
 
-    def chance(self, distribution: Tensor, test: Tensor) -> Tensor | None:
+    def context_free(self, distribution: Tensor, test: Tensor) -> Tensor | None:
         """Values of the context-free baseline, the best prediction that ignores the context: (n, V), (m, V) -> (m,) float64.
 
         `distribution` and `test` are independent samples of p* at one length. The prediction is fitted to the first and

@@ -22,7 +22,7 @@ from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment, Tested
 from lgbench.experiment.record import LoadedPlugin
 from lgbench.extensions.loading import Distribution
-from lgbench.measurement.evaluate import chance, evaluate, evaluate_point
+from lgbench.measurement.evaluate import context_free_scores, evaluate, evaluate_point
 from lgbench.measurement.probing import probe
 from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files, weights_files
@@ -60,7 +60,7 @@ class PopulationRunner:
     loaded: Sequence[Distribution] = ()
     """All loaded distributions of plugins."""
     tracking: Tracking | None = None
-    _chance: dict[Hashable, list[Score]] = field(default_factory=dict)
+    _context_free: dict[Hashable, list[Score]] = field(default_factory=dict)
 
     def run(self, planned: PlannedPopulation, experiments: Sequence[Experiment], folder: Path) -> Iterator[Path]:
         """Train all models together, test one by one, and yield each run file when written.
@@ -117,7 +117,7 @@ class PopulationRunner:
         probed = probe(experiment, lambda model: trained.on(model).models(index), device)
         for sentence in probed.sentences:
             self.display.say(sentence)
-        scores += [*probed.scores, *self._chance_of(experiment)]
+        scores += [*probed.scores, *self._context_free_of(experiment)]
         by_step = {experiment.train.steps: scores, **scores_at_points(trained, index)}
         return rows_of(experiment, by_step, trained.curve, index, trained.diverged[index])
 
@@ -143,12 +143,14 @@ class PopulationRunner:
             if not run_files.is_run(path, experiment.run_id):
                 raise
 
-    def _chance_of(self, experiment: Experiment) -> list[Score]:
-        """Chance level of an experiment's task, computed once for all seeds and entries."""
+    def _context_free_of(self, experiment: Experiment) -> list[Score]:
+        """Context-free baseline of an experiment's task, computed once for all seeds and entries."""
         key = (experiment.record.task, experiment.train.min_length, experiment.train.max_length, experiment.evaluate)
-        if key not in self._chance:
-            self._chance[key] = chance(experiment.task, experiment.measurements, experiment.train, experiment.evaluate)
-        return self._chance[key]
+        if key not in self._context_free:
+            self._context_free[key] = context_free_scores(
+                experiment.task, experiment.measurements, experiment.train, experiment.evaluate
+            )
+        return self._context_free[key]
 
     def _footer(self, experiment: Experiment, trained: Trained, testing: float) -> dict[str, Any]:
         """Metadata of a run, with the seconds of its test."""

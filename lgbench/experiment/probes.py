@@ -12,7 +12,7 @@ ALL, NONE = "all", "none"
 
 def is_probe(measurement: Measurement) -> bool:
     """Whether a measurement is computed from the internals of a model."""
-    return type(measurement).of_insides is not Measurement.of_insides
+    return type(measurement).of_internals is not Measurement.of_internals
 
 
 def is_defined(probe: Measurement, task: Task) -> bool:

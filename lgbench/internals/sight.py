@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lgbench.contracts import AttentionInside, Role, SublayerInside
+from lgbench.contracts import AttentionInternals, Role, SublayerInternals
 from lgbench.errors import lacks_memory
 
 Take = Callable[[Tensor], Tensor]
@@ -72,10 +72,10 @@ def agrees(weights: Tensor, values: Tensor, taken: Tensor, rounding: Tensor) -> 
 
 
 class Seen(NamedTuple):
-    """Internals at one place, as the last fields of :class:`lgbench.Insides`."""
+    """Internals at one place, as the last fields of :class:`lgbench.Internals`."""
 
-    attentions: tuple[AttentionInside, ...]
-    sublayers: tuple[SublayerInside, ...]
+    attentions: tuple[AttentionInternals, ...]
+    sublayers: tuple[SublayerInternals, ...]
     final: Tensor | None
 
 
@@ -93,8 +93,8 @@ class Sight:
         self._tried: set[int] = set()
         """Layers already checked for linearity with other values."""
         self._places: Sequence[int] = (0,)
-        self._attentions: dict[int, list[AttentionInside]] = defaultdict(list)
-        self._sublayers: dict[int, list[SublayerInside]] = defaultdict(list)
+        self._attentions: dict[int, list[AttentionInternals]] = defaultdict(list)
+        self._sublayers: dict[int, list[SublayerInternals]] = defaultdict(list)
         self._finals: dict[int, Tensor] = {}
         self._norm_inputs: dict[int, dict[int, Tensor]] = {}
 
@@ -125,7 +125,7 @@ class Sight:
             if weights is None:
                 self.not_linear.add(layer)
         known = None if weights is None else self._kept(weights)
-        self._attentions[place].append(AttentionInside(layer, self._kept(output), known))
+        self._attentions[place].append(AttentionInternals(layer, self._kept(output), known))
 
     def _see_norm(self, number: int, module: nn.Module, given: tuple[Any, ...]) -> None:
         """Hook of a sublayer's norm. Keeps the input of the norm that ran last."""
@@ -136,7 +136,7 @@ class Sight:
         befores = {} if before is None else self._at_places(before)
         norm_inputs = self._norm_inputs.pop(number, {})
         for place, own in self._at_places(after).items():
-            self._sublayers[place].append(SublayerInside(role, layer, befores.get(place), own, norm_inputs.get(place)))
+            self._sublayers[place].append(SublayerInternals(role, layer, befores.get(place), own, norm_inputs.get(place)))
 
     def _see_final(self, module: nn.Module, given: tuple[Any, ...]) -> None:
         """Hook of the norm before the logits."""

@@ -271,7 +271,7 @@ def step_log_probability(logits: Tensor, inputs: Tensor) -> Tensor:
     return logits.double().log_softmax(-1).gather(-1, steps[..., None]).squeeze(-1)
 
 
-CHANCE = "chance"
+CONTEXT_FREE = "chance"
 """Variant name of the context-free baseline in the rows of a run. Published as "chance"."""
 
 MIN_CONTEXTS, MAX_CONTEXTS = 128, 1024
@@ -284,7 +284,9 @@ invalid.
 
 
 @torch.no_grad()
-def chance(task: Task, measurements: Sequence[Measurement], training: Training, evaluation: Evaluation) -> list[Score]:
+def context_free_scores(
+    task: Task, measurements: Sequence[Measurement], training: Training, evaluation: Evaluation
+) -> list[Score]:
     """Context-free baseline in each measurement with a baseline, at each length of the boards and of `evaluate.points`.
 
     Two-fold: a prediction fitted to one half of a sample of p* is scored on the other half. The sample depends on task and
@@ -297,11 +299,11 @@ def chance(task: Task, measurements: Sequence[Measurement], training: Training, 
         first, second = answers[:half], answers[half:]
         for measurement in on_contexts if half else ():
             with unwritten(measurement, (first, second)):
-                values = [measurement.chance(*pair) for pair in ((first, second), (second, first))]
+                values = [measurement.context_free(*pair) for pair in ((first, second), (second, first))]
             known = [each for each in values if each is not None]
             if len(known) == 2:
                 both = torch.cat(known)
-                scores.append(Score(CHANCE, measurement.name, length, both.mean().item(), len(both)))
+                scores.append(Score(CONTEXT_FREE, measurement.name, length, both.mean().item(), len(both)))
     return scores
 
 

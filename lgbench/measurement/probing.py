@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lgbench.contracts import Answers, Batch, Insides, Measurement, Reading
+from lgbench.contracts import Answers, Batch, Internals, Measurement, Reading
 from lgbench.errors import lacks_memory, message_of
 from lgbench.experiment.contexts import board_lengths, context_lengths, draw
 from lgbench.experiment.experiment import Experiment
@@ -72,11 +72,11 @@ class _Asked(NamedTuple):
             )
         return found
 
-    def insides(self, parts: Sequence[tuple[Tensor, Seen]]) -> Insides:
-        """Insides of a model in the contexts whose answer counts, from logits and internals in consecutive parts of them."""
+    def internals(self, parts: Sequence[tuple[Tensor, Seen]]) -> Internals:
+        """Internals of a model in the contexts whose answer counts, from logits and internals in consecutive parts of them."""
         inputs, distribution, sources = joined([(self.inputs, self.distribution, self.sources)], self.counting)
         logits, seen = joined(parts, self.counting)
-        return Insides(self.length, inputs, logits, distribution, sources, *seen)
+        return Internals(self.length, inputs, logits, distribution, sources, *seen)
 
 
 def _places(experiment: Experiment, length: int, batch: Batch) -> dict[int, int]:
@@ -126,7 +126,7 @@ def probe(experiment: Experiment, models_of: ModelsOf, device: torch.device) -> 
     inference mode: attention weights are gradients. For a model that cannot be seen inside, only probes of whole models apply,
     and a sentence says why.
     """
-    probes = of_source("insides", experiment.task, experiment.measurements)
+    probes = of_source("internals", experiment.task, experiment.measurements)
     if not probes:
         return Probed([], [])
     where, tolerance = device_of_data(device), TOLERANCES[experiment.record.precision]
@@ -174,7 +174,7 @@ def _seen(
     device: torch.device,
     sight: Sight,
     seeing: Callable[[], AbstractContextManager[None]],
-) -> Iterator[Insides]:
+) -> Iterator[Internals]:
     """Internals of a model at each probed answer of contexts (n, T) or (n, T, F)."""
     found: dict[int, list[tuple[Tensor, Seen]]] = defaultdict(list)
     positions, places = inputs.shape[1], sorted(each.place for each in asked)
@@ -189,14 +189,14 @@ def _seen(
             for place in served:
                 found[place].append((logits[:, cut - 1 - place], sight.at(place - cut)))
     for each in asked:
-        yield each.insides(found.pop(each.place))
+        yield each.internals(found.pop(each.place))
 
 
-def scores_of(variant: str, measurement: Measurement, seen: Insides) -> Iterator[Score]:
+def scores_of(variant: str, measurement: Measurement, seen: Internals) -> Iterator[Score]:
     """Score for each layer and head of a probe."""
     found: dict[tuple[int | None, int | None], list[Reading]] = defaultdict(list)
     with unwritten(measurement, seen):
-        for reading in measurement.of_insides(seen):
+        for reading in measurement.of_internals(seen):
             found[reading.layer, reading.head].append(reading)
     contexts = len(seen.logits)
     for (layer, head), readings in found.items():

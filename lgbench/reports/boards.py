@@ -26,7 +26,7 @@ FITTED = ("fitted", "fitted_low", "fitted_high")
 CSV_COLUMNS = (
     *("board", "metric", "metric_version", "task_version", "protocol"),
     *("entry", "tier", "best_rank", "worst_rank", *DIFFERENCE, "effective_length", "seeds", *FLAGS, *FITTED),
-    *("column", "length", "mean", "low", "high", "n", "chance"),
+    *("column", "length", "mean", "low", "high", "n", "context_free"),
 )
 
 SHOWN_LIMITS = (0.25, 0.5, 1.0)
@@ -73,7 +73,7 @@ FORMATS = {"markdown": boards_markdown, "csv": boards_csv, "json": boards_json}
 
 
 def board_table(board: Board) -> Table:
-    """Means over seeds with 95 % intervals, and the chance level below the entries."""
+    """Means over seeds with 95 % intervals, and the context-free baseline below the entries."""
     lengths = [("length", length) for length in board.lengths]
     against = [Column("against baseline", group=1)] if board.compared else []
     fitted = [Column("fitted", group=1)] if any(row.not_fitted for row in board.shown) else []
@@ -90,11 +90,11 @@ def board_table(board: Board) -> Table:
         rows[-1] += [_mean(row, "ID"), _mean(row, "OOD"), *([_against(board, row)] if against else [])]
         rows[-1] += [effective_length(board, row), *(_mean(row, *length) for length in lengths)]
     ranked, below = rows[: len(board.rows)], rows[len(board.rows) :]
-    if board.chance:
-        levels = [board.chance_level(*column) for column in (("ID", None), ("OOD", None), *lengths)]
+    if board.context_free:
+        levels = [board.context_free_level(*column) for column in (("ID", None), ("OOD", None), *lengths)]
         shown = ["-" if level is None else f"{level:.4f}" for level in levels]
         means = [*shown[:2], *[""] * len(against), "", *shown[2:]]
-        ranked.append([Styled(cell, "dim") for cell in ("", "", "chance", "", *[""] * len(fitted), *means)])
+        ranked.append([Styled(cell, "dim") for cell in ("", "", "context-free baseline", "", *[""] * len(fitted), *means)])
     if below:
         below.insert(0, [Styled(BELOW if column.name == "entry" else "", "dim") for column in columns])
     return Table(title(board), columns, [*ranked, *below], notes(board))
@@ -117,8 +117,12 @@ def _board_lines(boards: Sequence[Board]) -> Iterator[dict[str, Any]]:
             own |= {flag: len(getattr(row, flag)) for flag in FLAGS}
             own |= dict(zip(FITTED, (row.fitted.seeds, row.fitted.low, row.fitted.high), strict=True)) if row.fitted else {}
             for cell in row.cells:
-                chance = board.chance_level(cell.kind, cell.length)
-                yield own | {"column": cell.kind, "chance": chance} | {n: getattr(cell, n) for n in CSV_COLUMNS[-6:-1]}
+                context_free = board.context_free_level(cell.kind, cell.length)
+                yield (
+                    own
+                    | {"column": cell.kind, "context_free": context_free}
+                    | {n: getattr(cell, n) for n in CSV_COLUMNS[-6:-1]}
+                )
 
 
 def title(board: Board) -> str:
@@ -149,7 +153,8 @@ def notes(board: Board) -> list[str]:
         found.append(f"Not fitted: {', '.join(tasks)}.")
     if board.ranked_by == "ID" and any(row.cell("OOD") for row in board.rows):
         found.append(
-            "No entry has fitted the lengths that models were trained on, or beats chance on longer ones: ID orders the board."
+            "No entry has fitted the lengths that models were trained on, or beats the context-free baseline on longer ones: "
+            "ID orders the board."
         )
     if board.learning_rates:
         found.append(f"Learning rates, chosen in-distribution on other seeds: {'; '.join(_learning_rates(board))}.")
@@ -298,8 +303,8 @@ def overall_title(board: Overall) -> str:
     """Title of an overall board, in one line."""
     version = "" if board.metric.version == 1 else f" version {board.metric.version}"
     return (
-        f"{OVERALL}: OOD {board.metric.label}{version} as a share of chance (0 is perfect, 1 is chance), "
-        f"{len(board.families)} families, protocol {board.protocol}"
+        f"{OVERALL}: OOD {board.metric.label}{version} as a share of the context-free baseline "
+        f"(0 is perfect, 1 is as bad as the baseline), {len(board.families)} families, protocol {board.protocol}"
     )
 
 

@@ -24,7 +24,7 @@ from lgbench.errors import RunFileError
 from lgbench.results import run_files
 from lgbench.results.columns import BoardValues, Value, Values, mean_of_known, rounded
 from lgbench.results.metrics import Metric, described
-from lgbench.results.models import CHANCE
+from lgbench.results.models import CONTEXT_FREE
 from lgbench.terminal import counted, printable
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class LengthCurve(NamedTuple):
     name: str
     metric: Metric
     means: Mapping[int, float]
-    chance: Mapping[int, float]
+    context_free: Mapping[int, float]
     """Empty if unknown."""
     trained: int | None
     """Longest length within the training range, None without one."""
@@ -69,7 +69,7 @@ class LengthCurve(NamedTuple):
 
     def share(self, length: int) -> float:
         """Distance from a perfect answer, as a share of the baseline's; of the worst value's if the baseline is perfect."""
-        perfect, level = self.metric.perfect or 0.0, self.chance.get(length)
+        perfect, level = self.metric.perfect or 0.0, self.context_free.get(length)
         worst = (self.metric.worst or 0.0) if level is None or level == perfect else level
         return (self.means[length] - perfect) / (worst - perfect)
 
@@ -77,9 +77,12 @@ class LengthCurve(NamedTuple):
     def verdict(self) -> str:
         """What was learned, such as "right to 40"."""
         inside = [n for n in self.means if self.trained is not None and n <= self.trained] or list(self.means)
-        known = [self.chance[n] for n in inside if n in self.chance]
+        known = [self.context_free[n] for n in inside if n in self.context_free]
         level = fmean(known) if len(known) == len(inside) else None
-        if self.chance.get(inside[-1], self.metric.perfect) != self.metric.perfect and self.share(inside[-1]) >= NO_BETTER:
+        if (
+            self.context_free.get(inside[-1], self.metric.perfect) != self.metric.perfect
+            and self.share(inside[-1]) >= NO_BETTER
+        ):
             return "not better than the baseline"
         limit, sign = self.metric.limit(level), self.metric.sign
         right = list(takewhile(lambda n: limit is not None and sign * self.means[n] < sign * limit, self.means))
@@ -195,9 +198,9 @@ def curves_of(paths: Iterable[Path]) -> list[LengthCurve]:
     for path in paths:
         with suppress(RunFileError, pa.ArrowException, OSError):
             metric = metric or primary_metric(path)
-            own, chance = final_values(path, metric) if metric else ([], {})
+            own, context_free = final_values(path, metric) if metric else ([], {})
             values += own
-            levels |= chance
+            levels |= context_free
     if metric is None or None in (metric.perfect, metric.worst) or metric.perfect == metric.worst:
         return []
     tasks = sorted({value.task for value in values})
@@ -216,9 +219,9 @@ def _curve(
     # Lengths with fewer seeds are left out: a change of seeds would bend the curve.
     lengths = [length for length in models.lengths if seeds.get(length) == max(seeds.values(), default=0)]
     means = {length: rounded(mean_of_known(models.columns["length", length]).item()) for length in lengths}
-    chance = {n: fmean(levels[task, n] for task in tasks) for n in lengths if all((task, n) in levels for task in tasks)}
+    context_free = {n: fmean(levels[task, n] for task in tasks) for n in lengths if all((task, n) in levels for task in tasks)}
     trained = [n for i, n in enumerate(models.lengths) if n in means and models.in_distribution[:, i].all()]
-    return LengthCurve(name, metric, means, chance, max(trained, default=None), len(models.seeds)) if means else None
+    return LengthCurve(name, metric, means, context_free, max(trained, default=None), len(models.seeds)) if means else None
 
 
 def primary_metric(path: Path) -> Metric | None:
@@ -235,7 +238,7 @@ def final_values(path: Path, metric: Metric) -> tuple[list[Value], dict[tuple[st
     last = pc.max(rows.filter(pc.field("length").is_valid())["step"])
     same = (pc.field("metric") == metric.name) & (pc.field("metric_version") == metric.version) & pc.field("on_boards")
     rows = rows.filter(same)
-    baseline = rows.filter((pc.field("weights") == CHANCE) & pc.field("value").is_valid())
+    baseline = rows.filter((pc.field("weights") == CONTEXT_FREE) & pc.field("value").is_valid())
     levels = zip(*(baseline[name].to_pylist() for name in ("task", "length", "value")), strict=True)
     rows = rows.filter((pc.field("weights") == "raw") & (pc.field("step") == last))
     names = ("entry", "seed", "task", "length", "in_distribution", "value", "diverged_step")

@@ -13,7 +13,7 @@ from typing import Any
 
 import altair as alt
 
-from lgbench.reports.marks import CHANCE_DASH, GREY, LENGTH, PANEL, PAPER, Across, Axes, Data, Styles, ValueScale, layers
+from lgbench.reports.marks import CONTEXT_FREE_DASH, GREY, LENGTH, PANEL, PAPER, Across, Axes, Data, Styles, ValueScale, layers
 from lgbench.results.boards import Board, BoardHeader, exponent
 from lgbench.results.entries import short
 from lgbench.results.metrics import Metric
@@ -43,7 +43,7 @@ LINE = 66
 """Maximum letters in a line of the subtitle."""
 TITLE = 21
 """Maximum letters in a line of a panel's title. Titles are bold, and the last column of panels ends at the figure's edge."""
-CHANCE = "chance"
+CONTEXT_FREE = "context-free baseline"
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Panel:
     marked: Sequence[float]
     """Lengths, steps or settings with a tick."""
     cells: Sequence[Mapping[str, Any]]
-    """Rows of the dataset in :class:`lgbench.reports.marks.Data`; `chance` and `about` likewise."""
-    chance: Sequence[Mapping[str, Any]]
+    """Rows of the dataset in :class:`lgbench.reports.marks.Data`; `context_free` and `about` likewise."""
+    context_free: Sequence[Mapping[str, Any]]
     about: Sequence[Mapping[str, Any]]
     shown: Sequence[float] = ()
     """Values always on the vertical axis."""
@@ -84,7 +84,7 @@ def figure(boards: Sequence[Board], entries: Mapping[str, int], loglog: bool = F
             across=LENGTH,
             marked=marked(board.all_lengths, board.train_length),
             cells=above_zero(cells(board, labels)) if loglog else cells(board, labels),
-            chance=[row for row in chance(board) if row["mean"] > 0 or not loglog],
+            context_free=[row for row in context_free_rows(board) if row["mean"] > 0 or not loglog],
             about=about(board),
             logarithmic=loglog,
         )
@@ -110,9 +110,9 @@ def assembled(panels: Sequence[Panel], labels: Mapping[str, int], title: str, su
     for place, panel in enumerate(panels):
         names = _datasets(panel, place)
         datasets |= {names.cells: panel.cells, names.about: panel.about}
-        datasets |= {} if names.chance is None else {names.chance: panel.chance}
+        datasets |= {} if names.context_free is None else {names.context_free: panel.context_free}
     parts = [_part(_panel(panels, place, styles), datasets) for place in range(len(panels))]
-    legend = _part(_legend(list(labels), styles, any(panel.chance for panel in panels)), datasets)
+    legend = _part(_legend(list(labels), styles, any(panel.context_free for panel in panels)), datasets)
     row = 30 + ROW * (max(len(panel.title) for panel in panels) - 1)
     # With "flush" bounds, the space between panels is exact: axis labels do not move panels.
     grid = {"concat": parts, "columns": _columns(panels), "bounds": "flush", "spacing": {"row": row, "column": BETWEEN}}
@@ -152,7 +152,7 @@ def _panel(panels: Sequence[Panel], place: int, styles: Styles) -> alt.LayerChar
 
 
 def _datasets(panel: Panel, place: int) -> Data:
-    return Data(f"cells {place}", f"chance {place}" if panel.chance else None, f"about {place}")
+    return Data(f"cells {place}", f"context_free {place}" if panel.context_free else None, f"about {place}")
 
 
 def value_title(metric: Metric, height: float) -> str:
@@ -205,12 +205,12 @@ def _title_mark(lines: Sequence[str]) -> alt.Chart:
     return title.encode(x=alt.value(0), y=alt.value(-6 - ROW * (len(lines) - 1)))
 
 
-def _legend(labels: Sequence[str], styles: Styles, with_chance: bool) -> alt.LayerChart:
+def _legend(labels: Sequence[str], styles: Styles, with_context_free: bool) -> alt.LayerChart:
     """Legend made of marks, because Vega's own legend cannot put points on lines.
 
     The legend is as wide as the figure and so fixes the width of the figure.
     """
-    texts = [*labels, *([CHANCE] if with_chance else [])]
+    texts = [*labels, *([CONTEXT_FREE] if with_context_free else [])]
     columns = max(1, min(len(texts), int(WIDTH // (SAMPLE + 10 + max(map(len, texts)) * LETTER))))
     rows, column = ceil(len(texts) / columns), WIDTH / columns
     room, height = column - SAMPLE - 8, rows * ROW + 2
@@ -230,12 +230,12 @@ def _legend(labels: Sequence[str], styles: Styles, with_chance: bool) -> alt.Lay
     entries, everything = _at(places[: len(labels)]), _at(places)
     point = entries.mark_point(filled=True, size=PAPER.symbol, opacity=1, xOffset=SAMPLE / 2, aria=False)
     text = everything.mark_text(align="left", baseline="middle", dx=SAMPLE + 4, limit=room)
-    dashed = _at(places[len(labels) :]).mark_rule(strokeDash=list(CHANCE_DASH), color=GREY, **line)
+    dashed = _at(places[len(labels) :]).mark_rule(strokeDash=list(CONTEXT_FREE_DASH), color=GREY, **line)
     marks = [
         ground,
         entries.mark_rule(**line).encode(styles.color, styles.dash, x2="x:Q"),
         point.encode(styles.color, styles.shape),
-        *([dashed.encode(x2="x:Q")] if with_chance else []),
+        *([dashed.encode(x2="x:Q")] if with_context_free else []),
         text.encode(text="shown:N", description="label:N"),
     ]
     return alt.LayerChart(layer=marks, width=WIDTH - LEFT - RIGHT, height=height)
@@ -280,12 +280,12 @@ def on_paper(title: str, subtitle: list[str]) -> Spec:
 
 def cells(board: Board, labels: Mapping[str, str]) -> list[dict[str, Any]]:
     """Rows of the curves, for entries with a label."""
-    levels = {row["length"]: row["mean"] for row in chance(board)}
+    levels = {row["length"]: row["mean"] for row in context_free_rows(board)}
     fields = ("length", "mean", "low", "high", "n")
     return [
         {"entry": row.entry, "label": labels[row.entry]}
         | {field: getattr(cell, field) for field in fields}
-        | {"chance": levels.get(cell.length)}
+        | {"context_free": levels.get(cell.length)}
         for row in board.shown
         if row.entry in labels
         for cell in row.cells
@@ -300,9 +300,9 @@ def above_zero(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [cell | {"low": least if cell["low"] is not None and cell["low"] <= 0 else cell["low"]} for cell in positive]
 
 
-def chance(board: Board) -> list[dict[str, Any]]:
-    """Rows of the chance level by length, empty if unknown."""
-    levels = {length: board.chance_level("length", length) for length in board.all_lengths}
+def context_free_rows(board: Board) -> list[dict[str, Any]]:
+    """Rows of the context-free baseline by length, empty if unknown."""
+    levels = {length: board.context_free_level("length", length) for length in board.all_lengths}
     return [{"length": length, "mean": level} for length, level in levels.items() if level is not None]
 
 

@@ -159,7 +159,7 @@ def slots(entries: Sequence[str], order: Sequence[str]) -> dict[str, int]:
 
 GREY = "#555555"
 LANDMARK_DASH = (2, 2)
-CHANCE_DASH = (4, 3)
+CONTEXT_FREE_DASH = (4, 3)
 SHADE = "#7D90B5"
 """Colour of the shading."""
 
@@ -207,10 +207,10 @@ class Data:
     """Names of the datasets of one panel."""
 
     cells: str
-    """Rows of entry, label, length, step or setting, mean, low, high, n, chance. Low and high are null for a single seed,
-    chance is null if unknown."""
-    chance: str | None
-    """Rows of length, step or setting, and mean of the chance level. None for a panel without chance."""
+    """Rows of entry, label, length, step or setting, mean, low, high, n, context_free. Low and high are null for a single seed,
+    context_free is null if unknown."""
+    context_free: str | None
+    """Rows of length, step or setting, and mean of the context-free baseline. None for a panel without."""
     about: str
     """One row of train_length, shortest and longest (the ends of the horizontal axis), and lengths (the values with a tick)."""
 
@@ -246,17 +246,17 @@ def layers(scale: ValueScale, axes: Axes, data: Data, look: Look, styles: Styles
     points = points.encode(styles.color, styles.shape, y=y, tooltip=tooltip)
     return [
         *_facts(alt.Chart(alt.NamedData(name=data.about)), scale, axes, look),
-        *([] if data.chance is None else [_chance(data.chance, axes.across, look)]),
+        *([] if data.context_free is None else [_context_free(data.context_free, axes.across, look)]),
         base.mark_area(opacity=0.15).encode(styles.color, y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_line(strokeWidth=look.line).encode(styles.color, styles.dash, y=y),
         points,
     ]
 
 
-def _chance(dataset: str, across: Across, look: Look) -> alt.Chart:
-    """Curve of the chance level, named in the legend."""
+def _context_free(dataset: str, across: Across, look: Look) -> alt.Chart:
+    """Curve of the context-free baseline, named in the legend."""
     line = alt.Chart(alt.NamedData(name=dataset)).mark_line(
-        strokeDash=list(CHANCE_DASH), strokeWidth=look.line, color=look.grey, description="chance level"
+        strokeDash=list(CONTEXT_FREE_DASH), strokeWidth=look.line, color=look.grey, description="context-free baseline"
     )
     curve: alt.Chart = line.encode(x=across.plain, y="mean:Q")
     return curve
@@ -333,5 +333,5 @@ def _tooltip(scale: ValueScale, across: Across) -> str:
     }
     # Labels come from untrusted files: JSON writes each label as one string of the expression.
     always = "{" + ", ".join(f"{json.dumps(name)}: {value}" for name, value in said.items()) + "}"
-    chance = '{"chance": ' + f"format({row}.chance, '.4f')" + "}"
-    return f"isValid({row}.chance) ? merge({always}, {chance}) : {always}"
+    context_free = '{"context-free baseline": ' + f"format({row}.context_free, '.4f')" + "}"
+    return f"isValid({row}.context_free) ? merge({always}, {context_free}) : {always}"

@@ -25,8 +25,8 @@ class Part(NamedTuple):
     where: Sequence[str]
     """Column in words, such as "length 40, OOD"; empty for a number of a training."""
     cells: Sequence[Mapping[str, Any]]
-    """Rows of the dataset in :class:`lgbench.reports.marks.Data`; `chance` and `about` likewise."""
-    chance: Sequence[Mapping[str, Any]]
+    """Rows of the dataset in :class:`lgbench.reports.marks.Data`; `context_free` and `about` likewise."""
+    context_free: Sequence[Mapping[str, Any]]
     ticks: Sequence[Any]
     about: Mapping[str, Any]
 
@@ -44,7 +44,7 @@ def step_document(steps: BoardSteps) -> dict[str, Any]:
     """Step curves of a board for the page. Points are lists of step, mean, low, high and n, half as long as objects."""
     return {
         str(length): {
-            "chance": curves.chance,
+            "context_free": curves.context_free,
             "axis": _about(curves.steps, step_marks(curves.steps)),
             "entries": {entry: [list(vars(cell).values()) for cell in own] for entry, own in curves.cells.items()},
         }
@@ -63,15 +63,17 @@ def step_figure(found: Sequence[BoardSteps], entries: Mapping[str, int]) -> Spec
 
 def _step_part(board: BoardHeader, curves: StepCurves, labels: Mapping[str, str]) -> Part:
     cells = [
-        {"entry": entry, "label": labels[entry], **vars(cell), "chance": curves.chance}
+        {"entry": entry, "label": labels[entry], **vars(cell), "context_free": curves.context_free}
         for entry, own in curves.cells.items()
         if entry in labels
         for cell in own
     ]
     steps = curves.steps
-    chance = [] if curves.chance is None else [{"step": step, "mean": curves.chance} for step in (steps[0], steps[-1])]
+    context_free = (
+        [] if curves.context_free is None else [{"step": step, "mean": curves.context_free} for step in (steps[0], steps[-1])]
+    )
     ticks = step_marks(steps)
-    return Part(board, [_at_length(board, curves.length)], cells, chance, ticks, _about(steps, ticks))
+    return Part(board, [_at_length(board, curves.length)], cells, context_free, ticks, _about(steps, ticks))
 
 
 def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Mapping[str, int], loglog: bool = False) -> Spec:
@@ -95,17 +97,19 @@ def _sweep_part(sweep: Sweep, labels: Mapping[str, str], across: Across, ticks: 
 
     cells: list[dict[str, Any]] = [
         dict(entry=entry, label=labels[entry], setting=placed(value))
-        | dict(mean=cell.mean, low=cell.low, high=cell.high, n=cell.n, chance=sweep.chance.get(value))
+        | dict(mean=cell.mean, low=cell.low, high=cell.high, n=cell.n, context_free=sweep.context_free.get(value))
         for entry, own in sweep.cells.items()
         if entry in labels
         for value, cell in own.items()
     ]
     cells = above_zero(cells) if loglog else cells
-    chance = [{"setting": placed(value), "mean": level} for value, level in sweep.chance.items() if level > 0 or not loglog]
+    context_free = [
+        {"setting": placed(value), "mean": level} for value, level in sweep.context_free.items() if level > 0 or not loglog
+    ]
     kind, length = sweep.column
     where = f"{kind} mean" if length is None else _at_length(sweep.board, length)
     values = ordered(row["setting"] for row in cells)
-    return Part(sweep.board, [] if sweep.column == OF_TRAINING else [where], cells, chance, ticks, _about(values, values))
+    return Part(sweep.board, [] if sweep.column == OF_TRAINING else [where], cells, context_free, ticks, _about(values, values))
 
 
 def axis(setting: str, values: Sequence[SettingValue], loglog: bool = False) -> Across:
@@ -134,7 +138,7 @@ def _figure(
             across=across,
             marked=part.ticks,
             cells=part.cells,
-            chance=part.chance,
+            context_free=part.context_free,
             about=[part.about],
             shown=_range([row for other in parts if other.board is part.board for row in other.cells]),
             logarithmic=loglog,
@@ -161,5 +165,5 @@ def _about(values: Sequence[Any], ticks: Sequence[Any]) -> dict[str, Any]:
 
 def _range(rows: Sequence[Mapping[str, Any]]) -> list[float]:
     """Smallest and largest number of curves and intervals."""
-    values = [row[end] for row in rows for end in ("mean", "low", "high", "chance") if row[end] is not None]
+    values = [row[end] for row in rows for end in ("mean", "low", "high", "context_free") if row[end] is not None]
     return [min(values), max(values)] if values else []

@@ -75,7 +75,7 @@ def pages(
         raise UsageError(f"nothing in {results.place} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
     shown = {page_board.board.protocol for page_board in boards}
     about = dict(reversed([*results.metadata()]))  # a run may be in several files, and the first counts
-    runs, insides = run_documents(results, about, shown), inside_documents(results, shown)
+    runs, internals = run_documents(results, about, shown), internals_documents(results, shown)
     classes = {name: own["class"] for name, own in (tasks or {}).items() if own["class"]} | _classes(results, about)
     summary = [own for metric in results.ranking_names for own in results.overall(metric, protocol, baseline=baseline)]
     judged = [(claim, decide(claim, results, protocol)) for claim in claims]
@@ -97,7 +97,7 @@ def pages(
         # dataclasses.asdict copies every number: several seconds for thousands of runs
         built = {i: msgspec.to_builtins(each.board) | {"notes": notes(each.board)} for i, each in own.items()}
         data[f"boards-{number}"] = {"boards": built, "steps": steps}
-        data[f"runs-{number}"] = {"runs": runs.get(use, {}), "insides": insides.get(use, {})}
+        data[f"runs-{number}"] = {"runs": runs.get(use, {}), "internals": internals.get(use, {})}
     return _files(data, _summary(boards, runs))
 
 
@@ -301,7 +301,7 @@ def _each_tuning_once(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return runs
 
 
-def inside_documents(results: Results, protocols: Collection[ProtocolUse]) -> Documents:
+def internals_documents(results: Results, protocols: Collection[ProtocolUse]) -> Documents:
     """Probe readings by protocol and entry: for each task and probe, means over heads and seeds by layer and length.
 
     Entries without probe readings are left out.

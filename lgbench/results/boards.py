@@ -169,7 +169,7 @@ class TunedRate:
 class Board(BoardHeader):
     """Entries on one family or task, by one metric, best mean first."""
 
-    chance: tuple[Level, ...]
+    context_free: tuple[Level, ...]
     """Context-free baseline in each column, if known."""
     rows: tuple[Row, ...]
     incomplete: tuple[str, ...]
@@ -209,21 +209,21 @@ class Board(BoardHeader):
         """Every length with a value of any entry."""
         return sorted({c.length for row in self.rows for c in row.cells if c.length is not None})
 
-    def chance_level(self, kind: str, length: int | None = None) -> float | None:
+    def context_free_level(self, kind: str, length: int | None = None) -> float | None:
         """Context-free baseline in a column, None if unknown."""
-        return next((level.mean for level in self.chance if (level.kind, level.length) == (kind, length)), None)
+        return next((level.mean for level in self.context_free if (level.kind, level.length) == (kind, length)), None)
 
 
-def chance_levels(chance: BoardValues) -> tuple[Level, ...]:
+def context_free_levels(context_free: BoardValues) -> tuple[Level, ...]:
     """Context-free baseline in each column."""
-    return tuple(Level(kind, length, rounded(values.item())) for (kind, length), values in chance.columns.items())
+    return tuple(Level(kind, length, rounded(values.item())) for (kind, length), values in context_free.columns.items())
 
 
 def ranked_rows(
-    models: BoardValues, metric: Metric, train_length: int, chance: Sequence[Level], baseline: str
+    models: BoardValues, metric: Metric, train_length: int, context_free: Sequence[Level], baseline: str
 ) -> tuple[Row, ...]:
     """Rows of a board, best mean first; by name for a metric without ranks."""
-    levels = {(level.kind, level.length): level.mean for level in chance}
+    levels = {(level.kind, level.length): level.mean for level in context_free}
     cells, standing = cells_of(models, metric), _standings(models, metric, levels) if metric.ranks else {}
     has_effective = metric.threshold is not None and not metric.reaches(levels.get(OOD, np.nan))
     ranked = list(standing)
@@ -290,8 +290,8 @@ def _standings(models: BoardValues, metric: Metric, levels: Mapping[Column, floa
     ranked = [entry for entry in sound if np.isfinite(means[entry])]
     if not ranked:
         return {}
-    chance = metric.sign * levels.get(models.ranked_by, metric.sign * np.inf)
-    eligible = np.array([means[entry] < chance and not models.never_fits(entry) for entry in ranked])
+    context_free = metric.sign * levels.get(models.ranked_by, metric.sign * np.inf)
+    eligible = np.array([means[entry] < context_free and not models.never_fits(entry) for entry in ranked])
     return dict(zip(ranked, standings(metric.sign * models.column(models.ranked_by, ranked), eligible), strict=True))
 
 
@@ -375,14 +375,14 @@ def _verdict(difference: float) -> Literal["better", "worse"]:
     return "better" if difference < 0 else "worse"
 
 
-def not_fitted(models: BoardValues, metric: Metric, chance: BoardValues) -> dict[tuple[str, str, int], bool]:
+def not_fitted(models: BoardValues, metric: Metric, context_free: BoardValues) -> dict[tuple[str, str, int], bool]:
     """Lack of a fit, by entry, task and seed with ID lengths.
 
     A seed without a defined value at any ID length has not fitted the task.
     """
     ran = (models.measured & models.in_distribution).any(-1)
     means = id_means(models)
-    levels = dict(zip(chance.tasks, id_means(chance)[0, 0].tolist(), strict=True)) if chance.tasks else {}
+    levels = dict(zip(context_free.tasks, id_means(context_free)[0, 0].tolist(), strict=True)) if context_free.tasks else {}
     found = {}
     for e, s, t in np.argwhere(ran):
         task = models.tasks[t]

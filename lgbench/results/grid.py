@@ -36,7 +36,7 @@ class GridColumn:
     name: str
     tasks: tuple[str, ...]
     """Tasks of a class; empty for a family."""
-    chance: float | None
+    context_free: float | None
     """OOD mean of the context-free baseline; None if unknown."""
 
 
@@ -85,20 +85,20 @@ def _place(row: GridRow, families: int, metric: Metric) -> tuple[int, float, str
 
 
 def _family(board: Board) -> tuple[GridColumn, dict[str, GridCell]]:
-    chance = board.chance_level(*OOD)
+    context_free = board.context_free_level(*OOD)
     first = {row.entry for row in board.rows if row.rank_interval and row.rank_interval[0] == 1}
-    return GridColumn("family", board.name, (), chance), _cells(_means(board), chance, board.metric, first)
+    return GridColumn("family", board.name, (), context_free), _cells(_means(board), context_free, board.metric, first)
 
 
 def _class(kind: str, boards: Sequence[Board]) -> tuple[GridColumn, dict[str, GridCell]]:
     """Column of a class: means over its tasks, of entries with runs of all."""
     means = [_means(board) for board in boards]
-    levels = [level for board in boards if (level := board.chance_level(*OOD)) is not None]
-    chance = rounded(fmean(levels)) if len(levels) == len(boards) else None
+    levels = [level for board in boards if (level := board.context_free_level(*OOD)) is not None]
+    context_free = rounded(fmean(levels)) if len(levels) == len(boards) else None
     complete = set.intersection(*(set(own) for own in means))
     of_all = {entry: rounded(fmean(own[entry] for own in means)) for entry in complete}
-    column = GridColumn("class", kind, tuple(board.name for board in boards), chance)
-    return column, _cells(of_all, chance, boards[0].metric, ())
+    column = GridColumn("class", kind, tuple(board.name for board in boards), context_free)
+    return column, _cells(of_all, context_free, boards[0].metric, ())
 
 
 def _means(board: Board) -> dict[str, float]:
@@ -107,10 +107,16 @@ def _means(board: Board) -> dict[str, float]:
     return {row.entry: cell.mean for row in ranked if (cell := row.cell(*OOD))}
 
 
-def _cells(means: Mapping[str, float], chance: float | None, metric: Metric, first: Collection[str]) -> dict[str, GridCell]:
+def _cells(
+    means: Mapping[str, float], context_free: float | None, metric: Metric, first: Collection[str]
+) -> dict[str, GridCell]:
     perfect, best = metric.perfect, min((metric.sign * mean for mean in means.values()), default=None)
 
     def share(mean: float) -> float | None:
-        return None if chance is None or perfect is None or chance == perfect else (mean - perfect) / (chance - perfect)
+        return (
+            None
+            if context_free is None or perfect is None or context_free == perfect
+            else (mean - perfect) / (context_free - perfect)
+        )
 
     return {entry: GridCell(mean, share(mean), metric.sign * mean == best, entry in first) for entry, mean in means.items()}

@@ -20,7 +20,7 @@ from lgbench.results.boards import (
     BoardHeader,
     Level,
     TunedRate,
-    chance_levels,
+    context_free_levels,
     not_fitted,
     ranked_rows,
     unsound,
@@ -68,7 +68,7 @@ class MeasuredBoard(NamedTuple):
     key: BoardKey
     header: BoardHeader
     models: BoardValues
-    chance: BoardValues
+    context_free: BoardValues
     """Context-free baseline as one entry with one seed; without tasks if unknown."""
 
 
@@ -141,7 +141,7 @@ class Results(Database):
         return [
             Board(
                 **vars(header),
-                chance=(levels := _chance_levels(models, chance)),
+                context_free=(levels := _context_free_levels(models, context_free)),
                 rows=ranked_rows(models, header.metric, header.train_length, levels, entry),
                 incomplete=tuple(incomplete.get(key, ())),
                 unsound=unsound(models),
@@ -150,7 +150,7 @@ class Results(Database):
                 learning_rates=rates.get(key.without_metric, {}),
                 ranked_by=models.ranked_by[0],
             )
-            for key, header, models, chance in measured
+            for key, header, models, context_free in measured
         ]
 
     def steps(
@@ -181,8 +181,8 @@ class Results(Database):
         self.require_ranks(metric)
         entry = self.baseline(baseline)
         found: dict[tuple[int, int], dict[str, Family]] = defaultdict(dict)
-        for key, header, models, chance in self._measured(metric, chosen):  # of versions the newest first
-            family = Family(header, models, _chance_levels(models, chance))
+        for key, header, models, context_free in self._measured(metric, chosen):  # of versions the newest first
+            family = Family(header, models, _context_free_levels(models, context_free))
             found[key.protocol, -key.metric_version].setdefault(key.name, family)
         boards = (overall(tuple(families.values()), entry) for _, families in sorted(found.items()))
         return [board for board in boards if board]
@@ -320,12 +320,12 @@ class Results(Database):
         """Values of one board; None for a version of the metric without a description, or without any value."""
         described = next((own for own in self.metrics if (own.name, own.version) == (metric, key.metric_version)), None)
         protocol = self.protocols[key.protocol]
-        models, chance = models_and_chance(rows)
+        models, context_free = models_and_context_free(rows)
         if described is None or not models.columns:
             return None
         train_length = rows["train_length"][0].as_py()  # equal in all rows
         header = BoardHeader(key.name, described, key.task_version, protocol, len(models.tasks), train_length)
-        return MeasuredBoard(key, header, models, chance)
+        return MeasuredBoard(key, header, models, context_free)
 
     def _learning_rates(self, ran: Iterable[Ran]) -> Mapping[tuple[str, int, int], dict[str, dict[str, list[TunedRate]]]]:
         """Tuned learning rates by board, entry and task."""
@@ -383,23 +383,23 @@ def _order(board: MeasuredBoard) -> tuple[Any, ...]:
     return board.header.protocol.is_external, key.name, key.protocol, -key.task_version, -key.metric_version
 
 
-def models_and_chance(rows: pa.Table) -> tuple[BoardValues, BoardValues]:
+def models_and_context_free(rows: pa.Table) -> tuple[BoardValues, BoardValues]:
     """Values of models, and the context-free baseline as one entry with one seed."""
-    of_chance = pc.is_null(rows["entry"])
-    levels = BoardValues.of_table(rows.filter(of_chance))
-    return BoardValues.of_table(rows.filter(pc.invert(of_chance))), replace(levels, entries=("chance",), seeds=(0,))
+    of_context_free = pc.is_null(rows["entry"])
+    levels = BoardValues.of_table(rows.filter(of_context_free))
+    return BoardValues.of_table(rows.filter(pc.invert(of_context_free))), replace(levels, entries=("context_free",), seeds=(0,))
 
 
-def _chance_levels(models: BoardValues, chance: BoardValues) -> tuple[Level, ...]:
+def _context_free_levels(models: BoardValues, context_free: BoardValues) -> tuple[Level, ...]:
     """Context-free baseline in each column, if known for all tasks."""
-    return chance_levels(chance) if chance.tasks == models.tasks else ()
+    return context_free_levels(context_free) if context_free.tasks == models.tasks else ()
 
 
 def _seeds_not_fitted(measured: Sequence[MeasuredBoard]) -> Mapping[tuple[str, int, int], NotFitted]:
     """Seeds without a fit, by board; of several versions of the metric, the newest counts."""
     judged: dict[tuple[str, int, int], dict[tuple[str, str, int], bool]] = defaultdict(dict)
     for each in reversed(measured):
-        judged[each.key.without_metric] |= not_fitted(each.models, each.header.metric, each.chance)
+        judged[each.key.without_metric] |= not_fitted(each.models, each.header.metric, each.context_free)
     found: dict[tuple[str, int, int], dict[str, dict[str, set[int]]]] = defaultdict(dict)
     for place, own in judged.items():
         for (entry, task, seed), lost in own.items():
@@ -417,17 +417,17 @@ def _unlearned(measured: Sequence[MeasuredBoard], lost: Mapping[tuple[str, int, 
         seen.add(key)
         (task,) = models.tasks
         fitted = (set(models.seeds_of(e)) - lost.get(key, {}).get(e, {}).get(task, set()) for e in models.entries)
-        if not any(fitted) and not _beats_chance(each):
+        if not any(fitted) and not _beats_context_free(each):
             found.add(key)
     return found
 
 
-def _beats_chance(board: MeasuredBoard) -> bool:
+def _beats_context_free(board: MeasuredBoard) -> bool:
     """Whether the OOD mean of any entry is better than the context-free baseline."""
-    if OOD not in board.models.columns or OOD not in board.chance.columns:
+    if OOD not in board.models.columns or OOD not in board.context_free.columns:
         return False
     sign = board.header.metric.sign
-    level = sign * mean_of_known(board.chance.columns[OOD][0])
+    level = sign * mean_of_known(board.context_free.columns[OOD][0])
     return bool((sign * mean_of_known(board.models.columns[OOD]) < level).any())
 
 

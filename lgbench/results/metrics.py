@@ -97,16 +97,16 @@ class Metric:
             return False
         return value < self.threshold if self.lower_is_better else value > self.threshold
 
-    def limit(self, chance: float | None = None) -> float | None:
+    def limit(self, context_free: float | None = None) -> float | None:
         """Limit of a mean that counts as right; None for no limit. A seed with a better ID mean has fitted its task.
 
         The limit is the threshold or, if stricter, the value halfway between the context-free baseline and a perfect answer. On
         some tasks the context-free baseline passes the threshold: on flip-flop the baseline has TVD 0.05, and the threshold is
         0.1. A perfect baseline is ignored: the length alone decides the answer, as on Tomita 1 and 2.
         """
-        if chance is None or self.perfect is None or chance == self.perfect:
+        if context_free is None or self.perfect is None or context_free == self.perfect:
             return self.threshold
-        halfway = (self.perfect + chance) / 2
+        halfway = (self.perfect + context_free) / 2
         if self.threshold is None:
             return halfway
         return min(self.threshold, halfway) if self.lower_is_better else max(self.threshold, halfway)

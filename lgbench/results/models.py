@@ -13,7 +13,7 @@ from lgbench.experiment.record import ProtocolUse, deciding
 from lgbench.results.entries import Use, suffixes
 from lgbench.results.run_files import RunLabels
 
-CHANCE = "chance"
+CONTEXT_FREE = "chance"
 """Weights of the context-free baseline, which has no entry and no seed."""
 
 
@@ -74,7 +74,7 @@ def models(
         for weights, use in used[run_id].items():
             entry = each.entry + named[use.entry, use.protocol, use.plugins] + ("" if weights == "raw" else f"@{weights}")
             found.append(ModelRow(run_id, weights, *place, entry, each.seed, *trained))
-        found.append(ModelRow(run_id, CHANCE, *place, None, None, *trained))
+        found.append(ModelRow(run_id, CONTEXT_FREE, *place, None, None, *trained))
     return {name: np.array(own, dtype=object) for name, own in zip(ModelRow._fields, zip(*found, strict=True), strict=True)}
 
 

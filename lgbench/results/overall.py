@@ -31,7 +31,7 @@ class Family(NamedTuple):
 
     header: BoardHeader
     models: BoardValues
-    chance: Sequence[Level]
+    context_free: Sequence[Level]
     """Context-free baseline, by column; empty if unknown."""
 
 
@@ -84,7 +84,7 @@ class Overall:
 
 def overall(families: Sequence[Family], baseline: str) -> Overall | None:
     """Overall board; None for one family, without a complete entry, or without a context-free baseline of each family."""
-    units = [_chance(family) for family in families]
+    units = [_context_free(family) for family in families]
     if len(families) < 2 or None in units:
         return None
     entries = {entry for family in families for entry in family.models.entries}
@@ -107,21 +107,21 @@ def overall(families: Sequence[Family], baseline: str) -> Overall | None:
     )
 
 
-def _chance(family: Family) -> float | None:
+def _context_free(family: Family) -> float | None:
     """Context-free baseline in the ranking column; None for an unknown or a perfect baseline."""
     column, perfect = family.models.ranked_by[0], family.header.metric.perfect
-    level = next((level.mean for level in family.chance if level.kind == column), None)
+    level = next((level.mean for level in family.context_free if level.kind == column), None)
     return None if perfect is None or level == perfect else level
 
 
 def _scores(families: Sequence[Family], units: Sequence[float | None], entry: str) -> list[Floats]:
     """Scores of the seeds of an entry on each family, (seeds,); empty for a family without runs."""
     found = []
-    for (header, models, _), chance in zip(families, units, strict=True):
+    for (header, models, _), context_free in zip(families, units, strict=True):
         perfect = header.metric.perfect
-        assert chance is not None and perfect is not None
+        assert context_free is not None and perfect is not None
         values = models.column(models.ranked_by, [entry])[0] if entry in models.entries else np.empty(0)
-        found.append((values[np.isfinite(values)] - perfect) / (chance - perfect))
+        found.append((values[np.isfinite(values)] - perfect) / (context_free - perfect))
     return found
 
 

@@ -97,7 +97,7 @@ def _with_unranked(
     """Board with entries of another protocol below, named with the protocol. Their means are over its lengths, or left out."""
     named = {entry: f"{entry} ({protocol})" for entry in entries}
     on = _on(ranked, models, entries)
-    rows = ranked_rows(on, board.metric, board.train_length, board.chance, "") if on and on.columns else ()
+    rows = ranked_rows(on, board.metric, board.train_length, board.context_free, "") if on and on.columns else ()
     means = {column for column in (ID, OOD) if on and _lengths(ranked, column) == _lengths(on, column)}
     below = [
         replace(

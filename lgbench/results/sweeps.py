@@ -18,7 +18,7 @@ from lgbench.experiment.record import PRECISIONS, ProtocolUse
 from lgbench.results.boards import BoardHeader, Cell, cells_of
 from lgbench.results.columns import OOD, BoardValues, Column, rounded, significant
 from lgbench.results.database import packaged
-from lgbench.results.leaderboard import Inside, Results, models_and_chance
+from lgbench.results.leaderboard import Inside, Results, models_and_context_free
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import share_interval
 
@@ -73,7 +73,7 @@ class Sweep:
     column: Column
     cells: Mapping[str, Mapping[SettingValue, Cell]]
     """By entry and value of the setting, in the order of the values."""
-    chance: Mapping[SettingValue, float]
+    context_free: Mapping[SettingValue, float]
     """Context-free baseline by value of the setting, if known."""
 
     @property
@@ -128,11 +128,11 @@ def _sweep(board: SweptBoard, column: Column, setting: str, leave_out: LeaveOut)
     found: dict[str, dict[SettingValue, Cell]] = defaultdict(dict)
     levels: dict[SettingValue, float] = {}
     metric, tasks = board.header.metric, board.header.tasks
-    for value, (models, chance) in board.points.items():
+    for value, (models, context_free) in board.points.items():
         for sentence in _left_out(models, column, board, f"{setting} {value}"):
             leave_out(sentence)
-        if column in chance.columns and len(chance.tasks) == tasks:
-            levels[value] = significant(chance.columns[column].item())
+        if column in context_free.columns and len(context_free.tasks) == tasks:
+            levels[value] = significant(context_free.columns[column].item())
         if column in models.columns and len(models.tasks) == tasks:
             for entry, own in cells_of(models, metric).items():
                 if column in own:
@@ -203,7 +203,7 @@ def _swept(
     trained = [length for length in pc.unique(own["train_length"]).to_pylist() if length]
     train_length = trained[0] if len(trained) == 1 else 0
     header = BoardHeader(tasks[0] if len(tasks) == 1 else name, metric, task_version, protocol, len(tasks), train_length)
-    return SweptBoard(header, {points[place]: models_and_chance(part) for (place,), part in _parts(own, "point")})
+    return SweptBoard(header, {points[place]: models_and_context_free(part) for (place,), part in _parts(own, "point")})
 
 
 def _parts(rows: pa.Table, *names: str) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:

@@ -57,7 +57,7 @@ class StepCurves:
     """Curves of one board at one length, up to the end of training."""
 
     length: int
-    chance: float | None
+    context_free: float | None
     """Context-free baseline at the length, None if unknown."""
     cells: Mapping[str, tuple[StepCell, ...]]
     """By entry, in the order of the steps."""
@@ -85,9 +85,9 @@ def board_steps(board: BoardHeader, rows: pa.Table, lengths: Sequence[int] = ())
     curves: dict[int, StepCurves] = {}
     for length in [n for n in lengths if n in measured] if lengths else default_lengths(measured, board.train_length):
         own = rows.filter(pc.equal(rows["length"], length))
-        of_chance = pc.is_null(own["entry"])
-        if cells := _cells(_by_step(own.filter(pc.invert(of_chance))), board.metric):
-            curves[length] = StepCurves(length, _chance(own.filter(of_chance), board.tasks), cells)
+        of_context_free = pc.is_null(own["entry"])
+        if cells := _cells(_by_step(own.filter(pc.invert(of_context_free))), board.metric):
+            curves[length] = StepCurves(length, _context_free(own.filter(of_context_free), board.tasks), cells)
     return BoardSteps(board, tuple(measured), curves)
 
 
@@ -123,7 +123,7 @@ def _cells(models: BoardValues, metric: Metric) -> dict[str, tuple[StepCell, ...
     return found
 
 
-def _chance(rows: pa.Table, tasks: int) -> float | None:
+def _context_free(rows: pa.Table, tasks: int) -> float | None:
     """Context-free baseline, mean over the tasks of a board; None if unknown for any task."""
     levels: Iterable[tuple[str, float | None]] = zip(rows["task"].to_pylist(), rows["value"].to_pylist(), strict=True)
     known = {task: value for task, value in levels if value is not None and np.isfinite(value)}

@@ -26,7 +26,7 @@ from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.registry import Registry
 from lgbench.kept import rebuilt
 from lgbench.measurement.causality import Predict
-from lgbench.measurement.evaluate import chance, evaluate, evaluate_point
+from lgbench.measurement.evaluate import context_free_scores, evaluate, evaluate_point
 from lgbench.measurement.scores import of_source
 from lgbench.results import run_files
 from lgbench.results.metrics import Metric
@@ -123,7 +123,7 @@ class _Inspector:
         same = (record.task, record.averagers, replace(record.train, lr=0.0), record.evaluate, record.tuning is None, measured)
         if same not in self._keys:
             self._keys[same] = row_keys(experiment)
-        probes = [probe.name for probe in of_source("insides", experiment.task, experiment.measurements)]
+        probes = [probe.name for probe in of_source("internals", experiment.task, experiment.measurements)]
         found = keys_in(rows.filter(pc.invert(pc.is_in(rows["metric"], pa.array(probes, pa.string())))))
         for what, keys in (("lacks", self._keys[same] - found), ("has too many rows:", found - self._keys[same])):
             if keys:
@@ -199,7 +199,7 @@ def row_keys(experiment: Experiment) -> Counter[Key]:
     points = dict.fromkeys(point_steps(experiment.train, evaluation), point)
     steps = curve_steps(experiment.train.steps)
     curve = Curve(steps, torch.zeros(len(steps), 1), torch.zeros(len(steps), 1))
-    level = chance(experiment.task, experiment.measurements, experiment.train, evaluation)
+    level = context_free_scores(experiment.task, experiment.measurements, experiment.train, evaluation)
     return keys_in(rows_of(experiment, {experiment.train.steps: [*scores, *level], **points}, curve))
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lgbench.contracts import SOUNDNESS
 from lgbench.errors import message_of
 from lgbench.experiment.tuning import TuningRun
-from lgbench.measurement.evaluate import CHANCE
+from lgbench.measurement.evaluate import CONTEXT_FREE
 from lgbench.results.run_schema import Number, Place, numbers_in
 from lgbench.submissions.inspection import Run
 
@@ -91,7 +91,7 @@ class RerunVerdict:
         if by_weights:
             last = run.experiment.train.steps
             filed, here = (
-                {p: n for p, n in own.items() if p.length is not None and p.step == last and p.weights != CHANCE}
+                {p: n for p, n in own.items() if p.length is not None and p.step == last and p.weights != CONTEXT_FREE}
                 for own in (filed, here)
             )
         found = list(distances(filed, here, tolerance))

@@ -39,7 +39,7 @@ class TotalVariation(Measurement):
     def of_contexts(self, predictions: Predictions) -> Tensor:
         return total_variation(predictions.probability, predictions.distribution)
 
-    def chance(self, distribution: Tensor, test: Tensor) -> Tensor:
+    def context_free(self, distribution: Tensor, test: Tensor) -> Tensor:
         return total_variation(best_blind_prediction(distribution.double()), test.double())
 
 

@@ -12,7 +12,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from lgbench import AttentionInside, Insides, Measurement, Reading, Source, Task
+from lgbench import AttentionInternals, Internals, Measurement, Reading, Source, Task
 
 
 def entropy(weights: Tensor) -> Tensor:
@@ -54,16 +54,16 @@ class AttentionProbe(Measurement):
     lower_is_better = None
 
     def source(self, task: Task) -> Source | None:
-        return "insides"
+        return "internals"
 
-    def of_insides(self, insides: Insides) -> Iterable[Reading]:
-        for attention in insides.attentions:
-            values = self.of(attention, insides)
+    def of_internals(self, internals: Internals) -> Iterable[Reading]:
+        for attention in internals.attentions:
+            values = self.of(attention, internals)
             if values is not None:
                 yield from attention.by_head(values)
 
     @abstractmethod
-    def of(self, attention: AttentionInside, insides: Insides) -> Tensor | None:
+    def of(self, attention: AttentionInternals, internals: Internals) -> Tensor | None:
         """(n, H), or (H,) where a value is of all contexts; None where there is nothing to read."""
 
 
@@ -80,7 +80,7 @@ class AttentionEntropy(AttentionProbe):
     title = "entropy of the attention weights (nats)"
     range = (0.0, None)
 
-    def of(self, attention: AttentionInside, insides: Insides) -> Tensor | None:
+    def of(self, attention: AttentionInternals, internals: Internals) -> Tensor | None:
         return None if attention.weights is None else entropy(attention.weights)
 
 
@@ -93,7 +93,7 @@ class AttentionMax(AttentionProbe):
     title = "largest attention weight"
     range = (None, None)
 
-    def of(self, attention: AttentionInside, insides: Insides) -> Tensor | None:
+    def of(self, attention: AttentionInternals, internals: Internals) -> Tensor | None:
         return None if attention.weights is None else attention.weights.amax(-1)
 
 
@@ -109,7 +109,7 @@ class EffectiveKeys(AttentionProbe):
     title = "effective share of the keys"
     range = (0.0, 1.0)
 
-    def of(self, attention: AttentionInside, insides: Insides) -> Tensor | None:
+    def of(self, attention: AttentionInternals, internals: Internals) -> Tensor | None:
         return None if attention.weights is None else effective_share(attention.weights)
 
 
@@ -127,12 +127,12 @@ class AttentionOnSource(AttentionProbe):
     range = (None, None)
 
     def source(self, task: Task) -> Source | None:
-        return None if type(task).sources is Task.sources else "insides"
+        return None if type(task).sources is Task.sources else "internals"
 
-    def of(self, attention: AttentionInside, insides: Insides) -> Tensor | None:
-        if attention.weights is None or insides.sources is None:
+    def of(self, attention: AttentionInternals, internals: Internals) -> Tensor | None:
+        if attention.weights is None or internals.sources is None:
             return None
-        return on_source(attention.weights, insides.sources)
+        return on_source(attention.weights, internals.sources)
 
 
 @final
@@ -148,7 +148,7 @@ class OutputStd(AttentionProbe):
     title = "std of the attention output over contexts"
     range = (0.0, None)
 
-    def of(self, attention: AttentionInside, insides: Insides) -> Tensor:
+    def of(self, attention: AttentionInternals, internals: Internals) -> Tensor:
         return spread_over_contexts(attention.output)
 
 

@@ -12,7 +12,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from lgbench import Insides, Measurement, Reading, Role, Source, SublayerInside, Task
+from lgbench import Internals, Measurement, Reading, Role, Source, SublayerInternals, Task
 
 
 def gap(logits: Tensor, distribution: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ def root_mean_square(x: Tensor) -> Tensor:
     return x.square().mean(-1).sqrt()
 
 
-def relative_update(sublayer: SublayerInside) -> Tensor | None:
+def relative_update(sublayer: SublayerInternals) -> Tensor | None:
     """|update| / |stream before it|, (n,); None where there is no stream."""
     if sublayer.before is None:
         return None
@@ -64,11 +64,11 @@ class LogitProbe(Measurement):
     lower_is_better = None
 
     def source(self, task: Task) -> Source | None:
-        return "insides"
+        return "internals"
 
-    def of_insides(self, insides: Insides) -> Iterable[Reading]:
-        if insides.distribution is not None:
-            yield Reading(self.read(insides.logits, insides.distribution))
+    def of_internals(self, internals: Internals) -> Iterable[Reading]:
+        if internals.distribution is not None:
+            yield Reading(self.read(internals.logits, internals.distribution))
 
 
 @final
@@ -79,7 +79,7 @@ class SublayerProbe(Measurement):
     name: str
     label: str
     title: str
-    read: Callable[[SublayerInside], Tensor | None]
+    read: Callable[[SublayerInternals], Tensor | None]
     """(n,); None where there is nothing to read."""
     about: str
     role: Role = "attention"
@@ -87,11 +87,11 @@ class SublayerProbe(Measurement):
     lower_is_better = None
 
     def source(self, task: Task) -> Source | None:
-        return "insides"
+        return "internals"
 
-    def of_insides(self, insides: Insides) -> Iterator[Reading]:
-        attended = {attention.layer for attention in insides.attentions}
-        for sublayer in insides.sublayers:
+    def of_internals(self, internals: Internals) -> Iterator[Reading]:
+        attended = {attention.layer for attention in internals.attentions}
+        for sublayer in internals.sublayers:
             if sublayer.role == self.role and sublayer.layer in attended:
                 values = self.read(sublayer)
                 if values is not None:
@@ -109,10 +109,10 @@ class ResidualNorm(Measurement):
     range = (0.0, None)
 
     def source(self, task: Task) -> Source | None:
-        return "insides"
+        return "internals"
 
-    def of_insides(self, insides: Insides) -> Iterable[Reading]:
-        last = {sublayer.layer: sublayer for sublayer in insides.sublayers if sublayer.before is not None}
+    def of_internals(self, internals: Internals) -> Iterable[Reading]:
+        last = {sublayer.layer: sublayer for sublayer in internals.sublayers if sublayer.before is not None}
         for layer, sublayer in last.items():
             yield Reading(torch.linalg.vector_norm(sublayer.after, dim=-1), layer)
 

@@ -248,7 +248,7 @@ def test_the_table_of_metrics_is_made_from_the_measurements(monkeypatch):
     result = invoked("list", "metrics")
     rows = [tuple(re.split(r"\s{2,}", line.strip())) for line in result.output.splitlines() if line.strip(" ─")]
     assert result.exit_code == 0 and rows[0] == ("name", "title", "better", "range", "threshold", "computed from")
-    probes = {row[0] for row in rows[1:] if row[-1].startswith("insides")}
+    probes = {row[0] for row in rows[1:] if row[-1].startswith("internals")}
     assert len(probes) == 13 and {"attention_entropy", "logit_gap"} <= probes
     assert {row for row in rows[1:] if row[0] not in probes} == {
         ("accuracy", "accuracy", "higher", "0 to 1", "0.9", "contexts"),

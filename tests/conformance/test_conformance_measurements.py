@@ -28,7 +28,7 @@ class Divergence(Measurement):
     def of_contexts(self, predictions):
         return self.between(predictions.distribution.double(), predictions.logits.double().log_softmax(-1))
 
-    def chance(self, distribution, test):
+    def context_free(self, distribution, test):
         return self.between(test.double(), distribution.double().mean(0).log())
 
 
@@ -64,11 +64,11 @@ class FinalNorm(Measurement):
     range = (0.0, None)
 
     def source(self, task):
-        return "insides"
+        return "internals"
 
-    def of_insides(self, insides):
-        if insides.final is not None:
-            yield Reading(insides.final.norm(dim=-1))
+    def of_internals(self, internals):
+        if internals.final is not None:
+            yield Reading(internals.final.norm(dim=-1))
 
 
 class FirstWrong(Measurement):
@@ -111,15 +111,15 @@ def sequencing(change):
 def reading(change):
     """The probe with other values, of the final hidden state's first feature."""
 
-    def of_insides(self, insides):
-        return [] if insides.final is None else [Reading(change(insides.final[:, 0]))]
+    def of_internals(self, internals):
+        return [] if internals.final is None else [Reading(change(internals.final[:, 0]))]
 
-    return but(NORM, of_insides=of_insides)
+    return but(NORM, of_internals=of_internals)
 
 
 def guessing(constant):
-    """A chance level that is not the best."""
-    return but(DIVERGENCE, chance=lambda self, fitted, test: self.between(test.double(), constant(test.double()).log()))
+    """A context-free baseline that is not the best."""
+    return but(DIVERGENCE, context_free=lambda self, fitted, test: self.between(test.double(), constant(test.double()).log()))
 
 
 def spoilt_in_place(values, predictions):
@@ -133,7 +133,7 @@ IN_RANGE = "each answer or context has a value in its range"
 EXACT = "the exact prediction is the best"
 ALONE = "each answer is measured by itself"
 WORST = "an answer that is not finite has the worst value"
-CHANCE = "its chance level is that of the best constant prediction"
+CONTEXT_FREE = "its context-free baseline is that of the best constant prediction"
 READS = "it reads values in its range, of contexts or of all"
 BARE = "it reads nothing of a model that lacks what it looks at"
 COUNTED = "answers that do not count change nothing"
@@ -162,7 +162,7 @@ ROWS = [
     (valued(lambda values, predictions: values / values.max()), ALONE, "depends on the answers beside it"),
     (but(LIKELIHOOD, worst=-1.0), WORST, "a partial measurement itself gives the worst value, -1, where the logits are NaN"),
     (valued(lambda values, predictions: values.item() if values.isnan().any() else values), WORST, "it raised RuntimeError: "),
-    (guessing(lambda p: torch.full_like(p, 0.25)), CHANCE, ", and the mean of p* has "),
+    (guessing(lambda p: torch.full_like(p, 0.25)), CONTEXT_FREE, ", and the mean of p* has "),
     (stringing(lambda value, scores: value.expand(2)), SEPARATED, "of_strings gives (2,) float64, expected a tensor"),
     (stringing(lambda value, scores: -value), SEPARATED, "separated strings have -40.59, and equal ones "),
     (
@@ -178,11 +178,15 @@ ROWS = [
         COUNTED,
         "it reads answers with the weight 0: use `predictions.counts`",
     ),
-    (but(NORM, of_insides=lambda self, insides: [3.0]), READS, "of_insides gives float, expected lgbench.Reading"),
+    (but(NORM, of_internals=lambda self, internals: [3.0]), READS, "of_internals gives float, expected lgbench.Reading"),
     (reading(lambda value: value[:3]), READS, "the value of a reading is (3,) float64, expected (24,), or no dimensions"),
     (reading(lambda value: -value.abs()), READS, "a reading has a value beyond its range, (0.0, None)"),
     (reading(lambda value: value.mul_(2)), READS, "writes into tensors that other measurements read"),
-    (but(NORM, of_insides=lambda self, insides: [Reading(insides.final.norm(dim=-1))]), BARE, "it raised AttributeError:"),
+    (
+        but(NORM, of_internals=lambda self, internals: [Reading(internals.final.norm(dim=-1))]),
+        BARE,
+        "it raised AttributeError:",
+    ),
 ]
 RIGHT = [DIVERGENCE, LIKELIHOOD, NORM, FIRST]
 
@@ -201,7 +205,7 @@ def test_every_check_of_measurements_finds_something_above(registry):
 
 
 NOTES = [
-    (LIKELIHOOD, CHANCE, "it has no `chance`: boards show no chance level of it"),
+    (LIKELIHOOD, CONTEXT_FREE, "it has no `context_free`: boards show no context-free baseline of it"),
     (but(DIVERGENCE, source=lambda self, task: None), SOURCES, "not checked: it is defined for no task that is installed"),
 ]
 

@@ -156,7 +156,7 @@ def runs(tmp_path_factory) -> dict[str, list[dict]]:
 
 
 @pytest.mark.parametrize(("task", "level"), [(FlipFlop(), 0.5), (Copy(), 0.75)], ids=["flip-flop", "copy"])
-def test_the_chance_level_is_that_of_the_positions_that_count(runs, task: Task, level: float) -> None:
+def test_the_context_free_level_is_that_of_the_positions_that_count(runs, task: Task, level: float) -> None:
     chances = {row["length"]: row["value"] for row in runs[task.name] if (row["weights"], row["metric"]) == ("chance", "tvd")}
     assert chances.keys() == set(task.lengths)
     assert list(chances.values()) == pytest.approx([level] * len(chances), abs=0.1)
@@ -190,8 +190,8 @@ def test_the_gradient_of_exact_targets_is_the_expectation_of_that_of_sampled_one
 
     expected = torch.zeros_like(moved(p))
     for tokens in product(range(3), repeat=4):
-        chance = p[0, range(4), tokens].prod()
-        expected += chance * moved(torch.tensor([tokens]))
+        probability = p[0, range(4), tokens].prod()
+        expected += probability * moved(torch.tensor([tokens]))
     assert expected.abs().max() > 1e-4
     torch.testing.assert_close(moved(p), expected, rtol=0, atol=1e-9)
 

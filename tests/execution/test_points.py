@@ -19,7 +19,7 @@ from lgbench.execution.runner import points_of, scores_at_points
 from lgbench.experiment.contexts import board_lengths, drawn_point_lengths, point_lengths, point_steps
 from lgbench.experiment.plan import Replanner, plan
 from lgbench.experiment.record import Evaluation, Training
-from lgbench.measurement.evaluate import chance
+from lgbench.measurement.evaluate import context_free_scores
 from lgbench.options import RunOptions
 from lgbench.randomness import Random, key_of
 from lgbench.results import run_files
@@ -225,10 +225,10 @@ def test_a_run_file_has_the_rows_of_its_points_and_of_its_end(toy_registry, plan
     assert again.evaluate == experiments[0].evaluate
 
 
-def test_the_chance_level_is_known_at_every_length_of_a_point():
+def test_the_context_free_level_is_known_at_every_length_of_a_point():
     asked = settings(0, 6, 64, points=3, point_contexts=4, point_max_length=48)
     without = settings(0, 6, 64)
-    found = (chance(Prefixes(), _metrics(), *each) for each in (asked, without))
+    found = (context_free_scores(Prefixes(), _metrics(), *each) for each in (asked, without))
     levels, shown = ({score.length: score.value for score in scores if score.metric == "tvd"} for scores in found)
     assert levels.keys() == shown.keys() | {12, 24, 48} and shown.items() <= levels.items()
 

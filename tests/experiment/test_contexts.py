@@ -15,7 +15,7 @@ from lgbench import Random
 from lgbench.errors import LgbenchError, PluginError
 from lgbench.experiment.contexts import TOLERANCE, draw
 from lgbench.experiment.record import Evaluation, Training
-from lgbench.measurement.evaluate import chance, evaluate
+from lgbench.measurement.evaluate import context_free_scores, evaluate
 from lgbench.training.train import train
 
 SOUND = [toys.Walk(), toys.Largest(), toys.Even(), Weighted(), Marked()]
@@ -119,7 +119,7 @@ SETTINGS = Training(2, 4, 0.1, 0.0, 0.1, 1, 1, 4), Evaluation(4, 4, 8)
 
 
 def test_whoever_draws_contexts_holds_the_task_to_its_p_star(toy_registry, planned):
-    """Training, testing and the chance level: not "index out of range", nor a score."""
+    """Training, testing and the context-free baseline: not "index out of range", nor a score."""
 
     experiment = replace(
         planned(toy_registry, "toy-walk", "toy-table", train_steps=2)[0], task=changed(toys.Walk(), one_answer([0.5] * 3))
@@ -128,7 +128,7 @@ def test_whoever_draws_contexts_holds_the_task_to_its_p_star(toy_registry, plann
     for draws in (
         lambda: train([experiment], CPU),
         lambda: evaluate(experiment, model, CPU),
-        lambda: chance(experiment.task, experiment.measurements, *SETTINGS),
+        lambda: context_free_scores(experiment.task, experiment.measurements, *SETTINGS),
     ):
         with pytest.raises(PluginError, match="toy-walk at length"):
             draws()

@@ -22,7 +22,7 @@ from lgbench.experiment.record import ExperimentRecord, ProtocolUse
 from lgbench.experiment.tuning import Tuning
 from lgbench.extensions.loading import BUILT_IN, Distribution
 from lgbench.extensions.registry import Registry
-from lgbench.measurement.evaluate import chance
+from lgbench.measurement.evaluate import context_free_scores
 from lgbench.options import RunOptions
 
 
@@ -149,20 +149,20 @@ def test_the_run_id_changes_with_any_field(registry, toy_registry, planned):
 
 
 @pytest.mark.slow
-def test_run_ids_and_chance_levels_are_the_same_in_every_process(registry, planned):
+def test_run_ids_and_context_free_levels_are_the_same_in_every_process(registry, planned):
     code = (
         "from lgbench.experiment.plan import plan; from lgbench.extensions.registry import Registry\n"
         "from lgbench.options import RunOptions\n"
-        "from lgbench.measurement.evaluate import chance\n"
+        "from lgbench.measurement.evaluate import context_free_scores\n"
         "asked = {'seeds': (0, 1), 'protocol': 'quick', 'set': {'train.lr': 0.01}}\n"
         "options = RunOptions(['tomita-1', 'max-retrieval'], 'peri-norm', **asked)\n"
         "for e in plan(options, Registry.load()).experiments:\n"
-        "    scores = chance(e.task, e.measurements, e.train, e.evaluate)\n"
+        "    scores = context_free_scores(e.task, e.measurements, e.train, e.evaluate)\n"
         "    print(e.run_id, [(s.metric, s.length, s.value, s.n) for s in scores])"
     )
     here = planned(registry, ["tomita-1", "max-retrieval"], "peri-norm", averagers=None, seeds=(0, 1), train_lr="0.01")
     there = python(code, PYTHONHASHSEED="1")
-    levels = [chance(e.task, e.measurements, e.train, e.evaluate) for e in here]
+    levels = [context_free_scores(e.task, e.measurements, e.train, e.evaluate) for e in here]
     told = [
         f"{e.run_id} {[(s.metric, s.length, s.value, s.n) for s in scores]}" for e, scores in zip(here, levels, strict=True)
     ]

@@ -20,8 +20,8 @@ LENGTHS = [4, 8, 16, 32, 40, 64, 100]
 TRAINED = 40
 METRICS = {each.name: Metric.of(each) for each in lgbench_measurements.lgbench_measurements()}
 KL = Metric("kl", 1, "KL", "Kullback-Leibler divergence from p* (KL, nats)", True, 0.0, None, 20.0, 0.05, 0.0, "exact")
-CHANCE = {length: 0.2 + length / 1000 for length in LENGTHS}
-"""The chance level of TVD on alpha; it is unknown on beta, and by ROC AUC."""
+CONTEXT_FREE = {length: 0.2 + length / 1000 for length in LENGTHS}
+"""The context-free baseline of TVD on alpha; it is unknown on beta, and by ROC AUC."""
 ENTRIES = ["transformer+pre-norm", "transformer+peri-norm", "transformer+post-norm", "transformer+post-norm@bema"]
 
 
@@ -32,9 +32,11 @@ def write_all(folder: Path) -> Path:
         for metric, sign in (("tvd", 1), ("roc_auc", -1)):
             values = {length: 0.5 + sign * 0.5 * (length / 128) ** (1 + number / 4) for length in LENGTHS}
             rows = simulated(values, TRAINED, task="alpha", entry=name, seed=seed, weights=weights or "raw", metric=metric)
-            chance = simulated(CHANCE, TRAINED, task="alpha", entry=name, seed=seed, weights="chance", metric=metric)
+            context_free = simulated(
+                CONTEXT_FREE, TRAINED, task="alpha", entry=name, seed=seed, weights="chance", metric=metric
+            )
             about = {"experiment": {"averagers": ["bema"] if "post" in name else []}, "measurements": measured_by_all()}
-            write_rows(folder / f"alpha-{metric}-{number}.parquet", rows + (chance if metric == "tvd" else []), **about)
+            write_rows(folder / f"alpha-{metric}-{number}.parquet", rows + (context_free if metric == "tvd" else []), **about)
     write_rows(folder / "beta.parquet", simulated({2: 0.25, 4: 0.5, 1024: 0.75}, 4, task="beta", entry="arch+norm"))
     return folder
 
@@ -99,9 +101,9 @@ def entry_lines(drawing):
     return [node for node, _ in drawing.of("line mark") if "label: " in node.get("aria-label")]
 
 
-def chance_line(drawing):
-    """The curve of the chance level and where its points are; None where there is no such curve."""
-    found = [(node, place) for node, place in drawing.of("line mark") if node.get("aria-label") == "chance level"]
+def context_free_line(drawing):
+    """The curve of the context-free baseline and where its points are; None where there is no such curve."""
+    found = [(node, place) for node, place in drawing.of("line mark") if node.get("aria-label") == "context-free baseline"]
     for node, (x, y) in found:
         return node, [(float(a) + x, float(b) + y) for a, b in re.findall(r"([-\d.]+),([-\d.]+)", node.get("d"))]
     return None

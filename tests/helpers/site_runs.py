@@ -1,4 +1,4 @@
-"""Small results that have everything a page shows: tiers, flags, averages, two protocols, chance, trainings, a hostile name."""
+"""Small results that have everything a page shows: tiers, flags, averages, protocols, baselines, trainings, a hostile name."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ DESCRIBED = {
 """The description of one task, in which HTML is only text."""
 CHANGES = {"train.lr": "0.1"}
 CHANGED = "quick/1 train.lr=0.1"
-CHANCE = {length: 0.4 + length / 1000 for length in LENGTHS}
-"""The chance level of TVD on every task. No other metric of these runs has one."""
+CONTEXT_FREE = {length: 0.4 + length / 1000 for length in LENGTHS}
+"""The context-free baseline of TVD on every task. No other metric of these runs has one."""
 
 
 class Made(NamedTuple):
@@ -85,7 +85,7 @@ def write_run(
         "changes": list(changes.items()),
     }
     same["diverged_step"] = 15 if (entry, seed) == DIVERGED else None
-    rows = [*_scores(same), *simulated(CHANCE, weights="chance", **same), *_training(same)]
+    rows = [*_scores(same), *simulated(CONTEXT_FREE, weights="chance", **same), *_training(same)]
     write_rows(folder / f"{run_id}.parquet", rows, **footer(task, entry, seed, changes))
 
 

@@ -397,11 +397,11 @@ class FinalNorm(Measurement):
     range = (0.0, None)
 
     def source(self, task):
-        return "insides"
+        return "internals"
 
-    def of_insides(self, insides):
-        if insides.final is not None:
-            yield Reading(torch.linalg.vector_norm(insides.final, dim=-1))
+    def of_internals(self, internals):
+        if internals.final is not None:
+            yield Reading(torch.linalg.vector_norm(internals.final, dim=-1))
 
 
 @hookimpl

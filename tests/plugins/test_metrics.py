@@ -87,7 +87,7 @@ def flip_flop(n: int, reads: float, generator: np.random.Generator) -> torch.Ten
 
 def test_chance_on_a_flip_flop_is_half_of_the_share_of_reads():
     fitted, tested = (flip_flop(4000, 0.1, np.random.default_rng(seed)) for seed in (0, 1))
-    values = TotalVariation().chance(fitted, tested)
+    values = TotalVariation().context_free(fitted, tested)
     reads = (tested != 0.5).any(-1)
     assert values.dtype == torch.float64 and values.shape == (4000,)
     torch.testing.assert_close(values, torch.where(reads, 0.5, 0.0).double())

@@ -52,8 +52,8 @@ def test_a_line_has_a_block_a_length_that_rises_with_the_error_and_lengths_below
 
 def test_errors_are_shares_of_those_of_the_context_free_baseline(runs):
     """Shares 0, 0.5 and 1.1, although the baseline is different at each length; and the absolute value where it is perfect."""
-    chance = simulated({4: 0.3, 8: 0.4, 16: 0.5, 32: 0.0}, weights="chance")
-    lines = curves.lines(runs({4: 0.0, 8: 0.2, 16: 0.55, 32: 0.3}, more=chance), "utf-8")
+    context_free = simulated({4: 0.3, 8: 0.4, 16: 0.5, 32: 0.0}, weights="chance")
+    lines = curves.lines(runs({4: 0.0, 8: 0.2, 16: 0.55, 32: 0.3}, more=context_free), "utf-8")
     assert lines[-2].startswith("  alpha  ▁▁▁▅▅▅│███▃▃▃  ")
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import plot_runs
-from helpers.plot_runs import CHANCE, ENTRIES, LENGTHS, TRAINED, Drawing, chance_line, entry_lines, means
+from helpers.plot_runs import CONTEXT_FREE, ENTRIES, LENGTHS, TRAINED, Drawing, context_free_line, entry_lines, means
 
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import figure as figures
@@ -74,15 +74,15 @@ def test_bands_are_the_intervals_of_the_board(drawing, alpha):
         assert min(corner[0] for corner in corners) + x == pytest.approx(origin, abs=0.01)
 
 
-def test_the_chance_level_is_a_dashed_grey_curve_that_the_legend_names(drawing, alpha):
-    node, places = chance_line(drawing)
+def test_the_context_free_level_is_a_dashed_grey_curve_that_the_legend_names(drawing, alpha):
+    node, places = context_free_line(drawing)
     assert node.get("stroke") == marks.GREY and node.get("stroke-dasharray")
     points = drawing.points()
     assert [x for x, _ in places] == pytest.approx([points["pre-norm", length][0] for length in LENGTHS], abs=1e-3)
     height = {mean: points[entry.removeprefix("transformer+"), length][1] for (entry, length), mean in means(alpha[0]).items()}
     slope, offset = np.polyfit(list(height), list(height.values()), 1)
-    assert [y for _, y in places] == pytest.approx([slope * CHANCE[length] + offset for length in LENGTHS], abs=0.01)
-    ((_, (x, y), _),) = [found for found in drawing.texts() if found[0] == "chance"]
+    assert [y for _, y in places] == pytest.approx([slope * CONTEXT_FREE[length] + offset for length in LENGTHS], abs=0.01)
+    ((_, (x, y), _),) = [found for found in drawing.texts() if found[0] == "context-free baseline"]
     legend = [
         (place, n) for n, place in drawing.marks if n.get("stroke-dasharray") == node.get("stroke-dasharray") and n != node
     ]
@@ -90,10 +90,10 @@ def test_the_chance_level_is_a_dashed_grey_curve_that_the_legend_names(drawing, 
 
 
 @pytest.mark.slow
-def test_no_chance_level_is_drawn_or_named_where_it_is_unknown(boards):
+def test_no_context_free_level_is_drawn_or_named_where_it_is_unknown(boards):
     (beta,) = [board for board in boards if board.name == "beta"]
     drawing = Drawing(figure([beta], {"arch+norm": 0}))
-    assert chance_line(drawing) is None and "chance" not in drawing.words()
+    assert context_free_line(drawing) is None and "context-free baseline" not in drawing.words()
     assert len(drawing.of("line mark")) == 1
 
 
@@ -149,8 +149,10 @@ def test_an_overview_has_a_panel_for_each_board_with_the_same_looks_and_own_leng
     assert {"alpha", "beta", "TVD, lower is better", "protocol quick/1, each panel has axes of its own"} <= set(words)
     assert {"1024", "100"} <= set(words)
     assert "1 to 3 seeds: mean and 95 % interval over seeds" in words
-    assert len([n for n, _ in overview.of("line mark") if n.get("aria-label") == "chance level"]) == 1  # only alpha has one
-    assert words.count("chance") == 1
+    assert (
+        len([n for n, _ in overview.of("line mark") if n.get("aria-label") == "context-free baseline"]) == 1
+    )  # only alpha has one
+    assert words.count("context-free baseline") == 1
     alone = {n.get("fill") for n, _ in drawing.of("point")}
     assert alone <= {n.get("fill") for n, _ in overview.of("point")}
     for entry in ENTRIES:

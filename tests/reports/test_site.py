@@ -304,9 +304,9 @@ def test_results_without_boards_are_wrong_usage(tmp_path):
 
 def test_probes_are_means_over_heads_and_seeds_by_layer(tmp_path):
     page = Page(site.pages(Results(site_runs.probed(tmp_path))))
-    insides = page.under("runs", "quick/1")["insides"]
-    assert list(insides) == ["arch+norm"]
-    entropy, gap = insides["arch+norm"]
+    internals = page.under("runs", "quick/1")["internals"]
+    assert list(internals) == ["arch+norm"]
+    entropy, gap = internals["arch+norm"]
     assert (entropy["task"], entropy["metric"]) == ("alpha", "attention_entropy/1")
     # by hand: the heads are 0.5 apart from their mean, the seeds 10 from the middle one
     assert [(line["layer"], line["lengths"], line["values"], line["seeds"]) for line in entropy["layers"]] == [

@@ -31,8 +31,8 @@ from lgbench.results.leaderboard import Results
 FLAGS = {"diverged": "diverged", "not_fitted": "not fitted"}
 ENTRIES = "svg .series"
 """The curves of entries."""
-DASHED = "svg path.chance"
-"""The curve of the chance level."""
+DASHED = "svg path.context-free"
+"""The curve of the context-free baseline."""
 
 VIEWS = {
     "start": "#/",
@@ -205,19 +205,19 @@ def test_the_numbers_of_a_board_are_those_of_the_command(look, boards, metric, n
         assert texts[9:] == [shown(cells["ID", None]), *(shown(cells["length", length]) for length in (8, 16, 32, 63))]
 
 
-def test_the_chance_level_stands_below_the_board_where_it_is_known_and_is_drawn(look, boards):
+def test_the_context_free_level_stands_below_the_board_where_it_is_known_and_is_drawn(look, boards):
     page = look()
-    level = {(own["kind"], own["length"]): f"{own['mean']:.4f}" for own in boards["tvd", "alpha"]["chance"]}
-    assert level["length", 63] == f"{site_runs.CHANCE[63]:.4f}"
+    level = {(own["kind"], own["length"]): f"{own['mean']:.4f}" for own in boards["tvd", "alpha"]["context_free"]}
+    assert level["length", 63] == f"{site_runs.CONTEXT_FREE[63]:.4f}"
     texts = page.locator("tfoot").locator("th, td").all_text_contents()
     lengths = [level["length", length] for length in (8, 16, 32, 63)]
-    assert texts == ["", "chance", level["OOD", None], *[""] * 6, level["ID", None], *lengths]
+    assert texts == ["", "context-free baseline", level["OOD", None], *[""] * 6, level["ID", None], *lengths]
     expect(curves(page).locator(DASHED)).to_have_count(1)
-    assert page.locator(".legend li").last.inner_text() == "chance"
+    assert page.locator(".legend li").last.inner_text() == "context-free baseline"
     page.get_by_role("link", name="accuracy").click()
     expect(page.get_by_role("navigation", name="Metric").locator("[aria-current]")).to_have_text("accuracy")
     expect(curves(page).locator(DASHED)).to_have_count(0)
-    assert page.locator("tfoot").count() == 0 and "chance" not in page.locator(".legend").inner_text()
+    assert page.locator("tfoot").count() == 0 and "context-free baseline" not in page.locator(".legend").inner_text()
 
 
 def test_a_header_sorts_by_mouse(look, boards):
@@ -242,7 +242,7 @@ def test_filters_hide_entries_and_their_curves_and_say_how_many_are_left(visit):
     page.get_by_label("Filter entries").fill("BEST")
     assert names(page) == [BEST, f"{BEST}@ema"]
     expect(status).to_have_text("2 of 5 entries shown, 1 drawn")
-    assert legend.all_inner_texts() == [BEST, "chance"]
+    assert legend.all_inner_texts() == [BEST, "context-free baseline"]
     page.get_by_label("raw", exact=True).uncheck()
     assert names(page) == [f"{BEST}@ema"]
     expect(status).to_have_text("1 of 5 entries shown, 0 drawn")
@@ -264,7 +264,7 @@ def test_the_ticked_entries_are_drawn(visit):
     expect(lines).to_have_count(3)
     page.get_by_label(f"draw {BEST}@ema").check()
     expect(lines).to_have_count(4)
-    assert set(page.locator(".legend li").all_inner_texts()) == {EVEN, POOR, HOSTILE, f"{BEST}@ema", "chance"}
+    assert set(page.locator(".legend li").all_inner_texts()) == {EVEN, POOR, HOSTILE, f"{BEST}@ema", "context-free baseline"}
     page.get_by_role("button", name="Draw none").click()
     expect(lines).to_have_count(0)
     page.get_by_role("button", name="Draw all shown").click()
@@ -316,7 +316,7 @@ def test_hovering_over_a_curve_tells_its_numbers(look, boards, entry):
     (row,) = (row for row in boards["tvd", "alpha"]["rows"] if row["entry"] == entry)
     cell = cells_of(row)["length", 32]
     assert (told["entry"], told["length"], told["seeds"]) == (entry, "32", "5")
-    assert told["chance"] == f"{site_runs.CHANCE[32]:.4f}"
+    assert told["context-free baseline"] == f"{site_runs.CONTEXT_FREE[32]:.4f}"
     assert told["TVD"] == f"{cell['mean']:.4f}"
     assert re.findall(r"\d\.\d{4}", told["95 % interval"]) == [f"{cell['low']:.4f}", f"{cell['high']:.4f}"]
     page.keyboard.press("Escape")
@@ -331,7 +331,9 @@ def test_the_ticked_entries_are_drawn_against_training_steps_at_a_length_that_is
     expect(choice.locator("option")).to_have_text(["length", "training steps, at length 8 (ID)", at_16])
     choice.select_option(label=at_16)
     canvas = page.locator(".canvas")
-    expect(canvas).to_have_attribute("aria-label", re.compile("against training steps at length 16: .* and the chance level"))
+    expect(canvas).to_have_attribute(
+        "aria-label", re.compile("against training steps at length 16: .* and the context-free baseline")
+    )
     expect(curves(page).locator(ENTRIES)).to_have_count(4)
     told = told_at_the_point(page, POOR, -1)
     (row,) = (row for row in boards["tvd", "alpha"]["rows"] if row["entry"] == POOR)
@@ -359,7 +361,7 @@ def test_an_entry_shows_every_seed_as_the_boards_have_it(look, boards):
             assert texts[0] == " ".join(["seed", str(seed), *flags])
             assert texts[1:] == [f"{cell['values'][at]:.4f}" for cell in order]
         assert lines[-2].locator("td").all_text_contents() == [shown(cell) for cell in order]
-        levels = [f"{site_runs.CHANCE[length]:.4f}" for length in site_runs.LENGTHS]
+        levels = [f"{site_runs.CONTEXT_FREE[length]:.4f}" for length in site_runs.LENGTHS]
         assert lines[-1].locator("th, td").all_text_contents()[3:] == levels
 
 
@@ -418,7 +420,7 @@ def test_a_comparison_says_what_the_boards_say(look, boards, first, second, said
     assert page.locator("td.verdict").all_inner_texts() == [said] * 4
     lines = page.get_by_role("table", name="Both entries on alpha-2").locator("tbody tr").all()
     rows = {row["entry"]: cells_of(row) for row in boards["tvd", "alpha-2"]["rows"]}
-    level = {(own["kind"], own["length"]): f"{own['mean']:.4f}" for own in boards["tvd", "alpha-2"]["chance"]}
+    level = {(own["kind"], own["length"]): f"{own['mean']:.4f}" for own in boards["tvd", "alpha-2"]["context_free"]}
     order = [("ID", None), ("OOD", None), *(("length", length) for length in site_runs.LENGTHS)]
     for line, column in zip(lines, order, strict=True):
         texts = line.locator("td").all_text_contents()
@@ -567,7 +569,7 @@ def test_the_policy_stops_what_would_get_in(browser, address):
 def by_hand() -> dict[tuple[str, str], tuple[float, float]]:
     """Mean TVD and baseline at the lengths of boards beyond the training length, by entry and column, from the runs."""
     longer = (16, 32, 63)
-    level = np.mean([site_runs.CHANCE[length] for length in longer])
+    level = np.mean([site_runs.CONTEXT_FREE[length] for length in longer])
     columns = {"alpha": ["alpha-1", "alpha-2"], "beta": ["beta"], "counter": ["alpha-2", "beta"], "star-free": ["alpha-1"]}
     found = {}
     for entry in site_runs.LEVELS:

@@ -234,28 +234,30 @@ def test_json_is_everything_that_a_board_is(boards):
 
 
 @pytest.fixture
-def with_chance(tmp_path):
+def with_context_free(tmp_path):
     level = simulated({4: 0.1, 8: 0.3, 16: 0.5, 32: 0.75}, weights="chance")
     write_rows(tmp_path / "run.parquet", simulated({4: 0.0, 8: 0.05, 16: 0.25, 32: 0.5}) + level)
     return Results(tmp_path).boards("tvd")
 
 
-def test_a_line_below_the_entries_has_the_chance_level(with_chance):
-    rows = {words[0]: words[1:] for line in drawn(with_chance).splitlines() if (words := line.split())}
-    assert rows["chance"] == ["0.2000", "0.6250", "0.3000", "0.5000", "0.7500"]
-    *_, entry, chance = (line for line in boards_report.boards_markdown(with_chance).splitlines() if line.startswith("|"))
+def test_a_line_below_the_entries_has_the_context_free_level(with_context_free):
+    rows = {words[0]: words[2:] for line in drawn(with_context_free).splitlines() if (words := line.split())}
+    assert rows["context-free"] == ["0.2000", "0.6250", "0.3000", "0.5000", "0.7500"]
+    *_, entry, context_free = (
+        line for line in boards_report.boards_markdown(with_context_free).splitlines() if line.startswith("|")
+    )
     assert "`arch+norm`" in entry
-    cells = [cell.strip() for cell in chance.strip("|").split("|")]
-    assert cells == ["", "", "chance", "", "0.2000", "0.6250", "", "0.3000", "0.5000", "0.7500"]
+    cells = [cell.strip() for cell in context_free.strip("|").split("|")]
+    assert cells == ["", "", "context-free baseline", "", "0.2000", "0.6250", "", "0.3000", "0.5000", "0.7500"]
 
 
-def test_csv_and_json_have_the_chance_level_of_each_column(with_chance):
-    lines = list(csv.DictReader(io.StringIO(boards_report.boards_csv(with_chance))))
-    found = {(line["column"], line["length"]): float(line["chance"]) for line in lines}
+def test_csv_and_json_have_the_context_free_level_of_each_column(with_context_free):
+    lines = list(csv.DictReader(io.StringIO(boards_report.boards_csv(with_context_free))))
+    found = {(line["column"], line["length"]): float(line["context_free"]) for line in lines}
     lengths = {("length", "4"): 0.1, ("length", "8"): 0.3, ("length", "16"): 0.5, ("length", "32"): 0.75}
     assert found == lengths | {("ID", ""): 0.2, ("OOD", ""): 0.625}
-    (shown,) = json.loads(boards_report.boards_json(with_chance))["boards"]
-    assert {"kind": "OOD", "length": None, "mean": 0.625} in shown["chance"]
+    (shown,) = json.loads(boards_report.boards_json(with_context_free))["boards"]
+    assert {"kind": "OOD", "length": None, "mean": 0.625} in shown["context_free"]
 
 
 def test_a_table_names_the_entries_that_lack_the_metric_and_how_many_seeds(tmp_path):

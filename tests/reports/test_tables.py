@@ -24,7 +24,7 @@ def table(lengths: int = 9) -> Table:
     better = Interval(-0.1234, -0.2345, -0.0123, sign="+", verdict="better")
     cells = [Interval(0.1 + place / 1000, 0.05, 0.15) for place in range(lengths)]
     rows = [["1", Styled(NAME, "code", "deltanet-negative@bema"), Interval(0.4321, 0.4, 0.5), better, *cells]]
-    rows += [["", Styled("chance", "dim"), Styled("0.6543", "dim"), "", *["-"] * lengths]]
+    rows += [["", Styled("context-free baseline", "dim"), Styled("0.6543", "dim"), "", *["-"] * lengths]]
     return Table("a title of many words " * 4, columns, rows, ["A note of many words, which ends with a full stop. " * 3])
 
 
@@ -73,11 +73,11 @@ def test_names_of_strangers_move_and_colour_nothing():
 
 
 def test_markdown_has_the_whole_names_and_intervals_on_one_line():
-    title, _, header, rule, row, chance, _, note = markdown(table(1)).splitlines()
+    title, _, header, rule, row, context_free, _, note = markdown(table(1)).splitlines()
     assert title.startswith("### a title") and note.startswith("A note")
     assert rule == "| --: | :-- | --: | --: | --: |" and header.count("|") == rule.count("|") == row.count("|")
     assert f"| `{NAME}` | 0.4321 [0.4000, 0.5000] | -0.1234 [-0.2345, -0.0123] better |" in row
-    assert chance == "|  | chance | 0.6543 |  | - |"
+    assert context_free == "|  | context-free baseline | 0.6543 |  | - |"
     assert "| a \\| b |" in markdown(Table("", [Column("x")], [["a | b"]]))
 
 

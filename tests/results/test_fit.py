@@ -17,10 +17,10 @@ TVD, ACCURACY = METRICS["tvd"], METRICS["accuracy"]
 
 
 @pytest.mark.parametrize(
-    ("metric", "chance", "expected"),
+    ("metric", "context_free", "expected"),
     [
         (TVD, None, 0.1),
-        (TVD, 0.9, 0.1),  # far from chance, the metric's threshold is harder
+        (TVD, 0.9, 0.1),  # far from the baseline, the metric's threshold is harder
         (TVD, 0.2, 0.1),
         (TVD, 0.05, 0.025),  # as on flip-flop
         (TVD, 0.0, 0.1),  # as on Tomita 1, where the length alone decides the answer
@@ -33,43 +33,43 @@ TVD, ACCURACY = METRICS["tvd"], METRICS["accuracy"]
         (replace(ACCURACY, high=None), 0.95, 0.9),  # without a best value there is no halfway
     ],
 )
-def test_the_threshold_is_at_most_halfway_between_chance_and_a_perfect_answer(metric, chance, expected):
-    assert metric.limit(chance) == (None if expected is None else pytest.approx(expected))
+def test_the_threshold_is_at_most_halfway_between_chance_and_a_perfect_answer(metric, context_free, expected):
+    assert metric.limit(context_free) == (None if expected is None else pytest.approx(expected))
 
 
-def write(folder, values, chance=None, metric="tvd", **columns):
-    """Runs of {seed: ID mean}, each with the chance level of its task."""
+def write(folder, values, context_free=None, metric="tvd", **columns):
+    """Runs of {seed: ID mean}, each with the context-free baseline of its task."""
     for seed, value in values.items():
         rows = simulated({4: value, 8: value, 16: 0.5}, seed=seed, metric=metric, **columns)
-        if chance is not None:
-            rows += simulated({4: chance - 0.01, 8: chance + 0.01, 16: 0.5}, seed=seed, weights="chance", **columns)
+        if context_free is not None:
+            rows += simulated({4: context_free - 0.01, 8: context_free + 0.01, 16: 0.5}, seed=seed, weights="chance", **columns)
         name = "-".join(map(str, (columns.get("task", "alpha"), columns.get("weights", "raw"), metric, seed)))
         write_rows(folder / f"{name}.parquet", rows)
 
 
-def test_a_seed_that_knows_nothing_has_not_fitted_a_task_whose_chance_level_passes_the_threshold(tmp_path):
-    write(tmp_path, {0: 0.05, 1: 0.026, 2: 0.024, 3: 0.0}, chance=0.05)
+def test_a_seed_that_knows_nothing_has_not_fitted_a_task_whose_context_free_level_passes_the_threshold(tmp_path):
+    write(tmp_path, {0: 0.05, 1: 0.026, 2: 0.024, 3: 0.0}, context_free=0.05)
     (board,) = Results(tmp_path).boards("tvd")
     assert (board.rows[0].not_fitted, board.rows[0].not_fitted_tasks) == ((0, 1), {"alpha": 2})
 
 
-def test_each_task_of_a_family_is_judged_by_its_own_chance_level(tmp_path):
-    write(tmp_path, {0: 0.05, 1: 0.02}, chance=0.05, task="alpha-1", family="alpha")
-    write(tmp_path, {0: 0.05, 1: 0.12}, chance=0.9, task="alpha-2", family="alpha")
+def test_each_task_of_a_family_is_judged_by_its_own_context_free_level(tmp_path):
+    write(tmp_path, {0: 0.05, 1: 0.02}, context_free=0.05, task="alpha-1", family="alpha")
+    write(tmp_path, {0: 0.05, 1: 0.12}, context_free=0.9, task="alpha-2", family="alpha")
     write(tmp_path, {0: 0.05, 1: 0.02}, task="alpha-3", family="alpha")
     (board,) = Results(tmp_path).boards("tvd")
     assert (board.rows[0].not_fitted, board.rows[0].not_fitted_tasks) == ((0, 1), {"alpha-1": 1, "alpha-2": 1})
 
 
 def test_boards_of_every_metric_count_the_same_seeds_as_not_fitted(tmp_path):
-    write(tmp_path, {0: 0.05, 1: 0.02}, chance=0.05)
+    write(tmp_path, {0: 0.05, 1: 0.02}, context_free=0.05)
     write(tmp_path, {0: 1.0, 1: 0.0}, metric="accuracy")
     results = Results(tmp_path)
     assert [results.boards(metric)[0].rows[0].not_fitted for metric in ("tvd", "accuracy")] == [(0,), (0,)]
 
 
 def test_a_seed_without_tvd_does_not_count_as_not_fitted(tmp_path):
-    write(tmp_path, {0: 0.2}, chance=0.9)
+    write(tmp_path, {0: 0.2}, context_free=0.9)
     write(tmp_path, {0: 0.5, 1: 0.5}, metric="accuracy")
     (board,) = Results(tmp_path).boards("accuracy")
     assert (board.rows[0].seeds, board.rows[0].not_fitted) == ((0, 1), (0,))
@@ -108,7 +108,7 @@ def test_where_one_seed_fitted_it_the_longer_lengths_rank(tmp_path):
 
 @pytest.mark.parametrize(("level", "order"), [(0.35, ("OOD", ["least", "more"])), (0.3, ("ID", ["more", "least"]))])
 def test_where_an_entry_beats_chance_on_longer_inputs_they_rank_though_nobody_fitted(tmp_path, level, order):
-    """As on set complement, where chance is near perfect on short inputs."""
+    """As on set complement, where the context-free baseline is near perfect on short inputs."""
     entries(tmp_path, least=LEARNS_LEAST, more=LEARNS_MORE)
     write_rows(tmp_path / "chance.parquet", simulated({8: 0.01, 16: level}, weights="chance", run_id="f" * 16))
     (board,) = Results(tmp_path).boards("tvd")

@@ -13,7 +13,7 @@ LENGTHS = (4, 8, 16, 32)
 """Models are trained to length 8."""
 TASKS = {"alpha-1": "alpha", "alpha-2": "alpha", "beta": "beta", "gamma": "gamma"}
 CLASSES = {"alpha-1": "star-free", "alpha-2": "counter", "beta": "counter"}
-CHANCE = {"alpha-1": 0.2, "alpha-2": 0.4, "beta": 0.8, "gamma": 0.5}
+CONTEXT_FREE = {"alpha-1": 0.2, "alpha-2": 0.4, "beta": 0.8, "gamma": 0.5}
 RAN = {"all": TASKS, "most": ["alpha-1", "alpha-2", "beta"], "one": ["beta"], "half": ["alpha-1", "gamma"], "blind": ["beta"]}
 
 
@@ -28,7 +28,7 @@ def values(tmp_path):
                 own = {length: float(value) for length, value in zip(LENGTHS, random.uniform(0, 0.6, 4), strict=True)}
                 same = {"entry": entry, "task": task, "family": TASKS[task], "seed": seed}
                 found |= {(entry, task, seed, length): value for length, value in own.items()}
-                rows = simulated(own, **same) + simulated(dict.fromkeys(LENGTHS, CHANCE[task]), weights="chance", **same)
+                rows = simulated(own, **same) + simulated(dict.fromkeys(LENGTHS, CONTEXT_FREE[task]), weights="chance", **same)
                 averaged = simulated(dict.fromkeys(LENGTHS, 0.0), weights="ema", **same)
                 leak = simulated({8: 0.5}, metric="looks_ahead", **same) if entry == "blind" else []
                 write_rows(tmp_path / f"{entry}.{task}.{seed}.parquet", [*rows, *averaged, *leak])
@@ -53,8 +53,8 @@ def test_a_cell_is_the_mean_over_tasks_seeds_and_longer_inputs_as_a_share_of_the
     assert {row.entry for row in made.rows} == {"all", "most", "one", "half"}  # no averages, and nobody who looks ahead
     members = [["alpha-1", "alpha-2"], ["beta"], ["gamma"], ["alpha-2", "beta"], ["alpha-1"]]
     for at, (column, own) in enumerate(zip(made.columns, members, strict=True)):
-        level = np.mean([CHANCE[task] for task in own])
-        assert column.chance == pytest.approx(level, abs=1e-4)
+        level = np.mean([CONTEXT_FREE[task] for task in own])
+        assert column.context_free == pytest.approx(level, abs=1e-4)
         expected = {entry: mean(values, entry, own) for entry in RAN if {*own} <= {*RAN[entry]} and entry != "blind"}
         cells = {row.entry: row.cells[at] for row in made.rows if row.cells[at] is not None}
         assert {entry: cell.mean for entry, cell in cells.items()} == pytest.approx(expected, abs=1e-4)
@@ -73,5 +73,5 @@ def test_the_best_has_the_highest_value_where_that_is_better_and_without_a_basel
     made = grid(results.boards("accuracy"), {}, {})
     (good,), (poor,) = (row.cells for row in made.rows)
     assert [row.entry for row in made.rows] == ["good", "poor"] and good.best and not poor.best
-    assert good.share is None and made.columns[0].chance is None
+    assert good.share is None and made.columns[0].context_free is None
     assert good.may_be_best and not poor.may_be_best

@@ -20,7 +20,7 @@ LENGTHS = (8, 16, 24, 32, 64)
 EARLY = (8, 16, 24)
 TRAINED = 8
 ENTRIES = ("transformer+pre-norm", "transformer+peri-norm")
-CHANCE = {8: 0.5, 16: 0.55, 24: 0.57, 32: 0.6, 64: 0.7}
+CONTEXT_FREE = {8: 0.5, 16: 0.55, 24: 0.57, 32: 0.6, 64: 0.7}
 TASKS = ("alpha-1", "alpha-2")
 
 
@@ -35,7 +35,7 @@ def value(entry: str, weights: str, task: str, seed: int, step: int, length: int
 def rows_of(entry: str, task: str, seed: int, steps=STEPS) -> list[dict]:
     run_id = f"{ENTRIES.index(entry)}{task}{seed}"
     same = {"entry": entry, "task": task, "family": "alpha", "seed": seed, "run_id": run_id}
-    rows = simulated(CHANCE, TRAINED, weights="chance", step=STEPS[-1], **same)
+    rows = simulated(CONTEXT_FREE, TRAINED, weights="chance", step=STEPS[-1], **same)
     for weights in ("raw", "ema"):
         for step in steps:
             values = {n: value(entry, weights, task, seed, step, n) for n in (LENGTHS if step == STEPS[-1] else EARLY)}
@@ -105,7 +105,7 @@ def steps(folder):
 def test_curves_against_steps_are_means_over_tasks_and_seeds_with_their_intervals(steps):
     assert list(steps.curves) == list(EARLY)
     for length, curves in steps.curves.items():
-        assert curves.chance == CHANCE[length] and curves.steps == list(STEPS)
+        assert curves.context_free == CONTEXT_FREE[length] and curves.steps == list(STEPS)
         assert set(curves.cells) == {*ENTRIES, *(f"{entry}@ema" for entry in ENTRIES)}
         for label, cells in curves.cells.items():
             entry, _, weights = label.partition("@")
@@ -150,7 +150,7 @@ def test_a_plot_against_steps_is_a_picture_with_a_panel_for_each_length(folder, 
     assert text.index("length 16, OOD") < text.index("length 8, ID") and "training steps" in text
     first = spec["datasets"]["cells 0"]
     assert {(row["entry"], row["step"]) for row in first} == {(entry, step) for entry in ENTRIES for step in STEPS}
-    assert spec["datasets"]["chance 0"] == [{"step": step, "mean": CHANCE[16]} for step in (1, 100)]
+    assert spec["datasets"]["context_free 0"] == [{"step": step, "mean": CONTEXT_FREE[16]} for step in (1, 100)]
     assert spec["description"].startswith("alpha: TVD while models train, lower is better. mean over 2 tasks")
 
 

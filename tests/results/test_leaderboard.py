@@ -380,7 +380,7 @@ def test_a_mean_between_two_rounds_the_same_way_in_whatever_order_its_seeds_are_
     assert board.rows[0].cell("length", 16).mean == 0.6531
 
 
-def test_the_chance_level_is_no_entry_and_stands_on_the_board_in_its_columns(tmp_path):
+def test_the_context_free_level_is_no_entry_and_stands_on_the_board_in_its_columns(tmp_path):
     for seed in (0, 1):
         for task, shift in (("alpha-1", 0.0), ("alpha-2", 0.2)):
             columns = {"task": task, "family": "alpha", "seed": seed}
@@ -390,29 +390,29 @@ def test_the_chance_level_is_no_entry_and_stands_on_the_board_in_its_columns(tmp
     results = Results(tmp_path)
     (board,) = results.boards("tvd")
     assert [row.entry for row in board.rows] == ["arch+norm"]
-    found = {(level.kind, level.length): level.mean for level in board.chance}
+    found = {(level.kind, level.length): level.mean for level in board.context_free}
     by_length = {("length", 4): 0.3, ("length", 8): 0.5, ("length", 16): 0.5, ("length", 32): 0.7}
     assert found == by_length | {("ID", None): 0.4, ("OOD", None): 0.6}
-    assert board.chance_level("OOD") == 0.6 and board.chance_level("length", 4) == 0.3
+    assert board.context_free_level("OOD") == 0.6 and board.context_free_level("length", 4) == 0.3
     (single,) = results.boards("tvd", "alpha-1")
-    assert (single.chance_level("ID"), single.chance_level("length", 5)) == (0.3, None)
+    assert (single.context_free_level("ID"), single.context_free_level("length", 5)) == (0.3, None)
 
 
-def test_a_family_of_which_one_task_has_no_chance_level_has_none(tmp_path):
+def test_a_family_of_which_one_task_has_no_context_free_level_has_none(tmp_path):
     for task in ("alpha-1", "alpha-2"):
         rows = simulated({8: 0.1, 16: 0.2}, task=task, family="alpha")
         rows += simulated({8: 0.4, 16: 0.5}, task=task, family="alpha", weights="chance") if task == "alpha-1" else []
         write_rows(tmp_path / f"{task}.parquet", rows)
     results = Results(tmp_path)
-    assert results.boards("tvd")[0].chance == ()
-    assert results.boards("tvd", "alpha-1")[0].chance_level("OOD") == 0.5
+    assert results.boards("tvd")[0].context_free == ()
+    assert results.boards("tvd", "alpha-1")[0].context_free_level("OOD") == 0.5
 
 
-def test_one_strange_file_does_not_move_the_chance_level(tmp_path):
+def test_one_strange_file_does_not_move_the_context_free_level(tmp_path):
     for seed, level in enumerate((0.4, 0.4, 0.01)):
         rows = simulated({8: 0.1, 16: 0.2}, seed=seed) + simulated({8: level, 16: level}, seed=seed, weights="chance")
         write_rows(tmp_path / f"{seed}.parquet", rows)
-    assert Results(tmp_path).boards("tvd")[0].chance_level("ID") == 0.4
+    assert Results(tmp_path).boards("tvd")[0].context_free_level("ID") == 0.4
 
 
 def test_a_metric_that_some_runs_lack_has_a_board_that_says_so(tmp_path):

@@ -117,7 +117,7 @@ PRE, GOOD, HALF, LOST = "transformer+pre-norm", "transformer+good", "transformer
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two families, one of them of two tasks. One entry ran one family alone, one looks ahead; half the chance level is 0.2."""
+    """Two families, one of them of two tasks. One entry ran one family alone, one looks ahead; half the baseline is 0.2."""
     folder = tmp_path_factory.mktemp("overall")
     rng = np.random.default_rng(0)
     for task, family in (("alpha-1", "alpha"), ("alpha-2", "alpha"), ("beta", "beta")):
@@ -172,7 +172,7 @@ def test_the_order_without_each_family_is_that_of_boards_without_it(tmp_path):
     assert "Order less alpha: good, pre-norm." in command(tmp_path) or "Order less alpha" in command(tmp_path)
 
 
-def test_scores_are_shares_of_chance(folder):
+def test_scores_are_shares_of_context_free(folder):
     results = Results(folder)
     (board,), families = results.overall("tvd"), results.boards("tvd")
     for row in board.rows:
@@ -193,7 +193,7 @@ def test_who_is_left_out_is_said(folder):
     assert f"{LOST} is not ranked" in shown
 
 
-def test_without_a_chance_level_or_with_one_family_there_is_no_overall_board(tmp_path):
+def test_without_a_context_free_level_or_with_one_family_there_is_no_overall_board(tmp_path):
     for family in ("alpha", "beta"):
         rows = simulated({8: 0.1, 16: 0.2}, task=family, family=family)
         rows += simulated({8: 0.4, 16: 0.4}, task=family, family=family, weights="chance") if family == "alpha" else []

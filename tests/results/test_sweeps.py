@@ -124,8 +124,8 @@ def test_points_are_ood_means_with_their_intervals_and_the_protocol_as_it_is_is_
         seeds = by_hand(entry, width)
         low, high = interval_by_scipy(seeds)
         assert (row["mean"], row["low"], row["high"]) == pytest.approx((np.mean(seeds), low, high), abs=1e-4)
-        assert row["n"] == 3 and row["chance"] == pytest.approx(np.mean([0.5 + n / 100 for n in LENGTHS if n > TRAINED]))
-    assert [row["setting"] for row in spec["datasets"]["chance 0"]] == [*WIDTHS]
+        assert row["n"] == 3 and row["context_free"] == pytest.approx(np.mean([0.5 + n / 100 for n in LENGTHS if n > TRAINED]))
+    assert [row["setting"] for row in spec["datasets"]["context_free 0"]] == [*WIDTHS]
     assert spec["description"].startswith("alpha: TVD, lower is better. OOD mean, mean over 2 tasks, protocol quick/1")
 
 

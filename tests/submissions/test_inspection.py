@@ -243,7 +243,7 @@ def test_rows_that_are_not_those_of_the_experiment_are_refused(honest, tmp_path,
 class KlWithChance(kl.KlDivergence):
     """KL divergence of one prediction for all contexts: the least mean is that of the mean of p*."""
 
-    def chance(self, distribution, test):
+    def context_free(self, distribution, test):
         p = test.double()
         return (p.xlogy(p) - p * distribution.double().mean(0).log()).sum(-1)
 
@@ -310,7 +310,7 @@ def test_another_measurement_than_the_installed_one_is_refused_with_what_differs
 
 def test_a_measurement_that_fails_is_a_reason_of_its_own(measured, tmp_path):
     class Failing(KlWithChance):
-        def chance(self, distribution, test):
+        def context_free(self, distribution, test):
             raise ZeroDivisionError("the mean of nothing")
 
     with pytest.raises(Refused, match="small-even .*failed with ZeroDivisionError: the mean of nothing"):

@@ -131,7 +131,7 @@ const notes = (board) =>
     "div",
     { class: "notes" },
     board.notes.map((note) => element("p", {}, prose(note))),
-    element("p", {}, "Small print under a mean is its 95 % interval over seeds. Words: ", words(board.metric.label, "ID", "OOD", "tier", "rank interval", "fitted", "effective length", "chance"), "."),
+    element("p", {}, "Small print under a mean is its 95 % interval over seeds. Words: ", words(board.metric.label, "ID", "OOD", "tier", "rank interval", "fitted", "effective length", "context-free baseline"), "."),
     element("p", {}, element("a", { href: "#/rules" }, "How boards are made")),
   );
 
@@ -142,10 +142,10 @@ const captionOf = (board, atLength) =>
     ? "Mean over seeds and its 95 % interval at each length, of the entries that are ticked below."
     : `Mean over seeds and its 95 % interval at length ${atLength} while models train, of the entries that are ticked below. ` +
       "The last step is the end of the training, which the table shows; points before it are over fewer contexts.") +
-  (chanceCurve(board).length ? " Dashed: the chance level, the value of the best prediction that ignores the context." : "");
+  (contextFreeCurve(board).length ? " Dashed: the context-free baseline, the value of the best prediction that ignores the context." : "");
 
-// A column's cell in the row of the chance level: empty where the column has none, and hidden where the column is.
-const chanceCell = (column) => column.chance?.() ?? element("td", { class: column.class });
+// A column's cell in the row of the context-free baseline: empty where the column has none, and hidden where the column is.
+const contextFreeCell = (column) => column.contextFree?.() ?? element("td", { class: column.class });
 
 // The choice of the axis, for boards whose models were tested while they trained. `changed` is called with a length, or with null for
 // curves against length.
@@ -252,7 +252,7 @@ class BoardView {
     this.group(this.table);
     this.status.textContent = `${shown.size} of ${this.board.rows.length} entries shown, ${ticked.length} drawn`;
     const chart = boardCurves(this.pageBoard, ticked, this.atLength);
-    this.key.replaceChildren(legend(ticked.map((row) => row.entry), chart.chance.length));
+    this.key.replaceChildren(legend(ticked.map((row) => row.entry), chart.contextFree.length));
     this.canvas.replaceChildren(chart.series.length ? drawCurves(chart) : this.nothing(ticked));
   }
 
@@ -286,7 +286,7 @@ class BoardView {
     return new SortableTable({
       caption: `${board.name}: ${about(this.pageBoard).join(", ")}`,
       above: lengths.length ? above : null,
-      below: board.chance.length ? element("tr", {}, columns.map(chanceCell)) : null,
+      below: board.context_free.length ? element("tr", {}, columns.map(contextFreeCell)) : null,
       columns,
       rows: board.rows,
       sorted: "tier",
@@ -318,7 +318,7 @@ class BoardView {
         class: "name",
         sort: (row) => row.entry,
         cell: (row) => element("th", { scope: "row", class: "name" }, linkTo(row.entry, this.pageBoard.metric, this.pageBoard.protocol)),
-        chance: () => element("th", { scope: "row", class: "name", ...explains("chance") }, "chance"),
+        contextFree: () => element("th", { scope: "row", class: "name", ...explains("context-free baseline") }, "context-free baseline"),
       },
       this.numberColumn("OOD", "OOD", "OOD", null),
       { name: "picture", title: element("span", { class: "unseen" }, "OOD, drawn"), class: "picture", cell: this.picture() },
@@ -376,7 +376,7 @@ class BoardView {
       class: "number",
       sort: (row) => cellOf(row, kind, length)?.mean ?? null,
       cell: (row) => number(cellOf(row, kind, length), row.seeds.length),
-      chance: () => level(chanceOf(this.board, kind, length)),
+      contextFree: () => level(contextFreeOf(this.board, kind, length)),
     };
   }
 

@@ -59,12 +59,12 @@ const sample = (slot) => {
   return found;
 };
 
-const legend = (names, withChance = false) =>
+const legend = (names, withContextFree = false) =>
   element(
     "ul",
     { class: "legend" },
     names.map((name) => element("li", {}, sample(colours.slot(name)), linkTo(name))),
-    names.length && withChance ? element("li", { class: "chance" }, element("i", { class: "dash" }), "chance") : null,
+    names.length && withContextFree ? element("li", { class: "context-free" }, element("i", { class: "dash" }), "context-free baseline") : null,
   );
 
 // A legend of names, whose places are the slots of their colours.
@@ -115,7 +115,7 @@ const path = (places, values, x, y, logarithmic = false) => {
 const compact = (value) =>
   value < 1e4 ? String(value) : value < 1e6 ? `${Number((value / 1e3).toPrecision(3))}k` : `${Number((value / 1e6).toPrecision(3))}M`;
 
-// Curves in the width of their canvas. `series` are {entry, points}, points are {at, mean, low, high, n, chance}; `chance` are
+// Curves in the width of their canvas. `series` are {entry, points}, points are {at, mean, low, high, n, contextFree}; `contextFree` are
 // {at, mean}; `axis` is {name, ticks, said, logarithmic, trained}, where `said` writes a tick, and a training length of 0 is none.
 const SIZE = { height: 320, left: 56, right: 12, top: 6, bottom: 42, room: 18 };
 
@@ -130,15 +130,15 @@ const drawCurves = (chart) => {
   return canvas;
 };
 
-const curvesOf = ({ metric, axis, series, chance }, width) => {
+const curvesOf = ({ metric, axis, series, contextFree }, width) => {
   const points = series.flatMap((line) => line.points.map((point) => ({ ...point, entry: line.entry })));
   const { height, left, right, top, bottom, room } = SIZE;
   const shown = [metric.threshold, metric.landmark, perfectOf(metric)].filter((value) => value !== null);
-  const values = [...points, ...chance].flatMap(({ mean, low, high }) => [mean, low ?? mean, high ?? mean]);
+  const values = [...points, ...contextFree].flatMap(({ mean, low, high }) => [mean, low ?? mean, high ?? mean]);
   const x = scaled([...axis.ticks, ...points.map(({ at }) => at)], left + 6, width - right - 6, axis.logarithmic);
   const y = scaled([...values, ...shown], height - bottom - room, top + room, false);
   const groups = series.map((line) => curve(line, x, y));
-  const level = chance.length ? drawn("path", { class: "chance", d: path(chance.map(({ at }) => at), chance.map(({ mean }) => mean), x, y) }) : null;
+  const level = contextFree.length ? drawn("path", { class: "context-free", d: path(contextFree.map(({ at }) => at), contextFree.map(({ mean }) => mean), x, y) }) : null;
   const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}` }, axes(metric, axis, x, y, width), level, groups);
   followPointer(svg, { metric, axis, points, groups, x, y, width });
   return svg;
@@ -224,7 +224,7 @@ const followPointer = (svg, { metric, axis, points, groups, x, y, width }) => {
     for (const group of groups) group.classList.toggle("faded", group.dataset.entry !== near.entry);
     const lines = [["entry", near.entry, colours.of(near.entry)], [axis.name, axis.said(near.at)], [metric.label, digits(near.mean)]];
     if (near.low !== null) lines.push(["95 % interval", interval(near)]);
-    if (near.chance !== null) lines.push(["chance", digits(near.chance)]);
+    if (near.contextFree !== null) lines.push(["context-free baseline", digits(near.contextFree)]);
     if (near.n) lines.push(["seeds", String(near.n)]);
     showTooltip(atPointer(event), pairs(lines));
   });
@@ -238,39 +238,39 @@ const boardCurves = (pageBoard, rows, atLength = null) => {
   const board = boardOf(pageBoard);
   const chart = atLength === null ? againstLength(pageBoard, board, rows) : againstSteps(pageBoard, rows, atLength);
   const what = atLength === null ? "length" : `training steps at length ${atLength}`;
-  const level = chart.chance.length ? " and the chance level" : "";
+  const level = chart.contextFree.length ? " and the context-free baseline" : "";
   const label = `Curves of ${board.metric.title} against ${what}: ${rows.map(({ entry }) => entry).join(", ")}${level}. ${AGAINST}`;
   return { metric: board.metric, label, ...chart };
 };
 
 const againstLength = ({ axis }, board, rows) => ({
   axis: { name: "length", ticks: axis.lengths, said: String, logarithmic: true, trained: axis.train_length },
-  chance: chanceCurve(board).map(({ length, mean }) => ({ at: length, mean })),
+  contextFree: contextFreeCurve(board).map(({ length, mean }) => ({ at: length, mean })),
   series: rows.map(({ entry, cells }) => ({
     entry,
     points: cells
       .filter(({ kind }) => kind === "length")
-      .map(({ length, ...cell }) => ({ at: length, ...cell, chance: chanceOf(board, "length", length) })),
+      .map(({ length, ...cell }) => ({ at: length, ...cell, contextFree: contextFreeOf(board, "length", length) })),
   })),
 });
 
 // A point is a list of step, mean, low, high and n, as the page brings it.
 const againstSteps = (pageBoard, rows, length) => {
-  const { axis, chance, entries: curves } = stepsOf(pageBoard)[length];
+  const { axis, context_free: contextFree, entries: curves } = stepsOf(pageBoard)[length];
   const measured = rows.filter(({ entry }) => Object.hasOwn(curves, entry));
   return {
     axis: { name: "training steps", ticks: axis.lengths, said: compact, logarithmic: true, trained: 0 },
-    chance: chance === null ? [] : [axis.shortest, axis.longest].map((at) => ({ at, mean: chance })),
+    contextFree: contextFree === null ? [] : [axis.shortest, axis.longest].map((at) => ({ at, mean: contextFree })),
     series: measured.map(({ entry }) => ({
       entry,
-      points: curves[entry].map(([at, mean, low, high, n]) => ({ at, mean, low, high, n, chance })),
+      points: curves[entry].map(([at, mean, low, high, n]) => ({ at, mean, low, high, n, contextFree })),
     })),
   };
 };
 
-const chanceCurve = (board) =>
+const contextFreeCurve = (board) =>
   allLengths(board)
-    .map((length) => ({ length, mean: chanceOf(board, "length", length) }))
+    .map((length) => ({ length, mean: contextFreeOf(board, "length", length) }))
     .filter(({ mean }) => mean !== null);
 
 // Small line charts: of a training, one line a seed; of what is inside models, one line a layer.

@@ -122,11 +122,11 @@ const comparison = (pageBoard, pair) => {
       {},
       element("th", { scope: "row", class: "name" }, title),
       rows.map((row) => number(cellOf(row, kind, length), row.seeds.length)),
-      board.chance.length ? level(chanceOf(board, kind, length)) : null,
+      board.context_free.length ? level(contextFreeOf(board, kind, length)) : null,
     ),
   );
-  const chance = board.chance.length ? [["chance", "number"]] : [];
-  const header = [["length", "name"], ...pair.map((entry) => [breakable(entry), "number"]), ...chance];
+  const contextFree = board.context_free.length ? [["context-free baseline", "number"]] : [];
+  const header = [["length", "name"], ...pair.map((entry) => [breakable(entry), "number"]), ...contextFree];
   return section(
     titleOf(pageBoard),
     element("p", { class: "verdict" }, verdict(board, ...pair)),
@@ -134,7 +134,7 @@ const comparison = (pageBoard, pair) => {
       "div",
       { class: "side" },
       simpleTable(`Both entries on ${titleOf(pageBoard)}`, header, lines),
-      element("figure", { class: "curves" }, legend(pair, board.chance.length), drawCurves(boardCurves(pageBoard, rows))),
+      element("figure", { class: "curves" }, legend(pair, board.context_free.length), drawCurves(boardCurves(pageBoard, rows))),
     ),
     commandLine(command(pageBoard, pair), "Paired differences: "),
   );

@@ -33,7 +33,7 @@ const boardOf = ({ id, protocol }) => window.lgbench[fileOf("boards", protocol)]
 const stepsOf = ({ id, protocol }) => window.lgbench[fileOf("boards", protocol)].steps[id];
 const ownIn = (found, key) => (Object.hasOwn(found, key) ? found[key] : []);
 const runsOf = (entry, protocol) => ownIn(window.lgbench[fileOf("runs", protocol)].runs, baseOf(entry));
-const insidesOf = (entry, protocol) => ownIn(window.lgbench[fileOf("runs", protocol)].insides, entry);
+const internalsOf = (entry, protocol) => ownIn(window.lgbench[fileOf("runs", protocol)].internals, entry);
 
 const metrics = Object.values(INDEX.metrics);
 const labelOf = (name) => metrics.find((metric) => metric.name === name)?.label ?? name;
@@ -89,8 +89,8 @@ const MISSING = "–";
 const digits = (value) => value.toFixed(4);
 const interval = (cell) => (cell.low === null ? "" : `${digits(cell.low)}–${digits(cell.high)}`);
 const cellOf = (row, kind, length = null) => row.cells.find((cell) => cell.kind === kind && cell.length === length) ?? null;
-const chanceOf = (board, kind, length = null) =>
-  board.chance.find((level) => level.kind === kind && level.length === length)?.mean ?? null;
+const contextFreeOf = (board, kind, length = null) =>
+  board.context_free.find((level) => level.kind === kind && level.length === length)?.mean ?? null;
 const rankInterval = (row) => (row.rank_interval === null ? MISSING : distinct(row.rank_interval).join("–"));
 const tierOf = (row) => (row.tier === null ? MISSING : String(row.tier));
 const percent = (share) => (share > 0 && share < 0.01 ? (100 * share).toFixed(1) : (100 * share).toFixed(0));

@@ -118,13 +118,13 @@ const seedsTable = (pageBoard, row) => {
     element("th", { scope: "row", class: "name" }, "mean"),
     kept.map(([, , , cell]) => number(cell, row.seeds.length)),
   );
-  const chance = element(
+  const contextFree = element(
     "tr",
-    { class: "chance" },
-    element("th", { scope: "row", class: "name" }, "chance"),
-    kept.map(([, kind, length]) => level(chanceOf(board, kind, length))),
+    { class: "context-free" },
+    element("th", { scope: "row", class: "name" }, "context-free baseline"),
+    kept.map(([, kind, length]) => level(contextFreeOf(board, kind, length))),
   );
-  return simpleTable(`Every seed on ${titleOf(pageBoard)}`, header, [...lines, means, board.chance.length ? chance : null]);
+  return simpleTable(`Every seed on ${titleOf(pageBoard)}`, header, [...lines, means, board.context_free.length ? contextFree : null]);
 };
 
 const byTask = (runs) =>
@@ -155,7 +155,7 @@ const trainingSection = (entry, runs) => {
 
 // What probes have read inside the models of an entry, if its runs have any: a chart for each task and probe, a line for each layer.
 const insideSection = (entry, protocol) => {
-  const found = insidesOf(entry, protocol);
+  const found = internalsOf(entry, protocol);
   if (!found.length) return [];
   const layers = distinct(found.flatMap((probe) => probe.layers.map((line) => line.layer))).sort((a, b) => (a ?? 0) - (b ?? 0));
   const nameOf = (layer) => (layer === null ? "whole model" : `layer ${layer}`);
@@ -171,7 +171,7 @@ const insideSection = (entry, protocol) => {
       "details",
       { open: task === found[0].task },
       element("summary", {}, task, element("span", { class: "muted" }, ` ${plural(Math.max(...own.flatMap((probe) => probe.layers.map((line) => line.seeds))), "seed")}`)),
-      element("div", { class: "insides" }, own.map(chart)),
+      element("div", { class: "internals" }, own.map(chart)),
     );
   });
   const lead = "What probes read at the end of the training, the mean over heads and seeds, against length on a logarithmic axis.";

@@ -123,9 +123,9 @@ const profiles = (board, rows) => [
       axis: { name: "score at most", ticks: [0, 0.25, 0.5, 0.75, 1, 1.25], said: String, logarithmic: false, trained: 0 },
       series: rows.map(({ entry, profile }) => ({
         entry,
-        points: profile.map((mean, at) => ({ at: board.limits[at], mean, low: null, high: null, chance: null })),
+        points: profile.map((mean, at) => ({ at: board.limits[at], mean, low: null, high: null, contextFree: null })),
       })),
-      chance: [],
+      contextFree: [],
     }),
     element("figcaption", {}, "The share of runs, all families alike, with at most this score. The best entries with raw weights."),
   ),

@@ -121,9 +121,9 @@ const gridHead = ({ entry }, grid) =>
 
 const gridCell = ({ metric, columns }, { entry }, cell, at) => {
   if (cell === null) return element("td", { class: "cell missing" }, MISSING);
-  const { name, chance } = columns[at];
+  const { name, context_free: contextFree } = columns[at];
   const lines = [["entry", entry], ["tasks", name], [`OOD ${metric.label}`, digits(cell.mean)]];
-  if (chance !== null) lines.push(["baseline", digits(chance)]);
+  if (contextFree !== null) lines.push(["context-free baseline", digits(contextFree)]);
   const standing = cell.best ? "the best" : cell.may_be_best ? "not significantly worse than the best" : null;
   if (standing) lines.push(["", standing]);
   const tell = (event) => showTooltip(event.currentTarget, pairs(lines));
@@ -164,7 +164,7 @@ const picturesOfFamilies = (boards, names, protocol) => {
     const caption = element("figcaption", {}, element("a", { href: linkToBoard(pageBoard) }, titleOf(pageBoard) + under));
     return [element("figure", { class: "curves" }, caption, drawCurves(boardCurves(pageBoard, rows)))];
   });
-  return section("As inputs get longer", legend(names, chanceCurve(boardOf(boards[0])).length), element("div", { class: "pictures" }, pictures));
+  return section("As inputs get longer", legend(names, contextFreeCurve(boardOf(boards[0])).length), element("div", { class: "pictures" }, pictures));
 };
 
 // Under the protocol of the page, or of a claim without runs there, under its first.

@@ -1,5 +1,5 @@
 -- The values of one metric while models train and at the end: one row a board, entry, seed, task, length and step, however many
--- files hold it. Only lengths that were measured before the end. The chance level has no entry and no seed.
+-- files hold it. Only lengths that were measured before the end. The context-free baseline has no entry and no seed.
 --
 -- Parameters as in values.sql.
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lgbench.contracts import AttentionInside, SublayerInside
+from lgbench.contracts import AttentionInternals, SublayerInternals
 from lgbench.errors import UsageError
 from lgbench.internals.sight import Sight
 from lgbench_pretrained.attention import Attending, LastQuery
@@ -72,7 +72,7 @@ class Flow:
     attended: nn.Module | None = None
     """Module of the attention."""
 
-    def sublayers(self, after: Tensor) -> list[SublayerInside]:
+    def sublayers(self, after: Tensor) -> list[SublayerInternals]:
         """Sublayers of the layer at the last position. `after`: output of the layer, (n, T, W)."""
         mixer = self._mixer()
         if mixer is None:
@@ -124,9 +124,9 @@ class Flow:
         """Calls of norms outside of attention, without query or key norms."""
         return [call for call in self.calls if is_norm(call.module) and not _is_in(call.module, mixer.module)]
 
-    def _seen(self, role: Any, before: Tensor, after: Tensor, norm: Call | None) -> SublayerInside:
+    def _seen(self, role: Any, before: Tensor, after: Tensor, norm: Call | None) -> SublayerInternals:
         known = None if norm is None else self.last(norm.given)
-        return SublayerInside(role, self.number, self.last(before), self.last(after), known)
+        return SublayerInternals(role, self.number, self.last(before), self.last(after), known)
 
     def last(self, x: Tensor) -> Tensor:
         """Last position, (n, W) float64, from (n, T, W) or (n * T, W)."""
@@ -266,7 +266,7 @@ class DecoderSight(Sight):
         if query.weights is None:
             self.not_linear.add(layer)
         weights = None if query.weights is None else self._kept(query.weights)
-        self._attentions[0].append(AttentionInside(layer, self._kept(query.output), weights))
+        self._attentions[0].append(AttentionInternals(layer, self._kept(query.output), weights))
 
     def _see_outer_norm(self, norm: nn.Module, given: Given, named: Named) -> None:
         """Hook of norms outside of layers: keeps the input of the first norm after the last layer, the final norm."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from lgbench.contracts import Insides, Measurement
+from lgbench.contracts import Internals, Measurement
 from lgbench.errors import LgbenchError, UsageError, first_line, lacks_memory
 from lgbench.internals.sight import Seen, joined
 from lgbench.measurement.probing import scores_of
@@ -52,8 +52,8 @@ class Probing:
                 self._choose(seen)
             yield [row for probe in self.probes for row in _rows(probe, seen)]
 
-    def _read(self, length: int, inputs: Tensor) -> Insides:
-        """The insides of the model while it reads these contexts, (n, T). p* and the sources are not known."""
+    def _read(self, length: int, inputs: Tensor) -> Internals:
+        """The internals of the model while it reads these contexts, (n, T). p* and the sources are not known."""
         size = max(1, POSITIONS.get(self.device.type, POSITIONS["cpu"]) // length)
         try:
             with quiet(self.pretrained.source), self._sight.watching():
@@ -64,9 +64,9 @@ class Probing:
             name, why = self.pretrained.kind, f"{type(error).__name__}: {first_line(error)}"
             raise UsageError(f"{name} cannot read {length} tokens of {self.contexts.name}: {why}") from error
         logits, seen = joined(parts, torch.arange(len(inputs)))
-        return Insides(length, inputs.to(self._sight.where), logits, None, None, *seen)
+        return Internals(length, inputs.to(self._sight.where), logits, None, None, *seen)
 
-    def _choose(self, seen: Insides) -> None:
+    def _choose(self, seen: Internals) -> None:
         """Leave out the probes that read nothing of this model, and say so."""
         kept: list[Measurement] = []
         unknown: list[Measurement] = []
@@ -94,7 +94,7 @@ class Probing:
             raise UsageError("; ".join(self.sentences))
         self.probes = kept
 
-    def _lack(self, seen: Insides) -> str:
+    def _lack(self, seen: Internals) -> str:
         """The reason why probes do not apply to the model."""
         if not seen.attentions:
             return "lgbench sees no attention in it"
@@ -114,7 +114,7 @@ def read(model: nn.Module, inputs: Tensor, sight: DecoderSight) -> tuple[Tensor,
     return answer.logits[:, -1].to(sight.where).double(), sight.at(0)
 
 
-def _rows(probe: Measurement, seen: Insides) -> list[ProbeRow]:
+def _rows(probe: Measurement, seen: Internals) -> list[ProbeRow]:
     """The rows of a probe. Raises ProbeFailed where it fails."""
     try:
         scores = list(scores_of("raw", probe, seen))
@@ -123,7 +123,7 @@ def _rows(probe: Measurement, seen: Insides) -> list[ProbeRow]:
     return [ProbeRow(score.metric, score.length, score.layer, score.head, score.value, score.n) for score in scores]
 
 
-def _of_task(seen: Insides) -> Insides:
+def _of_task(seen: Internals) -> Internals:
     """The same, as if a task had said what is right: the first token, and that every position matters."""
     distribution = torch.zeros_like(seen.logits)
     distribution[:, 0] = 1

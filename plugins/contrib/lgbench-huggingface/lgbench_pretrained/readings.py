@@ -150,7 +150,7 @@ def _panel(found: ModelRows, metric: Metric, labels: dict[int | None, str]) -> A
     from lgbench.reports.marks import LENGTH
 
     cells: list[dict[str, Any]] = [
-        {"entry": label, "label": label, "length": length, "chance": None}
+        {"entry": label, "label": label, "length": length, "context_free": None}
         | {"mean": mean.value, "low": mean.low, "high": mean.high, "n": mean.n}
         for layer, label in labels.items()
         for length in found.lengths
@@ -165,7 +165,7 @@ def _panel(found: ModelRows, metric: Metric, labels: dict[int | None, str]) -> A
         across=LENGTH,
         marked=lengths,
         cells=above_zero(cells) if logarithmic else cells,
-        chance=[],
+        context_free=[],
         about=[{**ends, "lengths": lengths}],
         logarithmic=logarithmic,
     )

@@ -15,7 +15,7 @@ import torch
 from click.testing import CliRunner
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lgbench import Insides, Measurement
+from lgbench import Internals, Measurement
 from lgbench.cli.main import main
 from lgbench.errors import UsageError
 from lgbench.experiment.probes import is_probe
@@ -111,16 +111,16 @@ def loaded(folder: Path, dtype: str = "float32"):
     return load(Source.of(f"{folder}"), dtype, CPU)
 
 
-def seen(folder: Path, inputs: torch.Tensor) -> Insides:
-    """The insides at the last position."""
+def seen(folder: Path, inputs: torch.Tensor) -> Internals:
+    """The internals at the last position."""
     pretrained = loaded(folder)
     with pretrained.sight.watching():
         logits, found = probing.read(pretrained.model, inputs, pretrained.sight)
-    return Insides(inputs.shape[1], inputs, logits, None, None, *found)
+    return Internals(inputs.shape[1], inputs, logits, None, None, *found)
 
 
 def plain(folder: Path, inputs: torch.Tensor):
-    """The same model as transformers runs it by itself, and what it says of its insides."""
+    """The same model as transformers runs it by itself, and what it says of its internals."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
     has_attention = folder.name.split("-")[0] not in WITHOUT_ATTENTION
     with torch.no_grad():
@@ -148,7 +148,7 @@ def csv_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-# Insides
+# Internals
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt_neox", *(pytest.param(kind, marks=pytest.mark.slow) for kind in [*KINDS][4:])])
@@ -423,7 +423,7 @@ class Broken(Measurement):
     lower_is_better = None
     range = (None, None)
 
-    def of_insides(self, insides):
+    def of_internals(self, internals):
         raise RuntimeError("oh no")
 
 

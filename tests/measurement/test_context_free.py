@@ -1,4 +1,4 @@
-"""The chance level of a task: what the best prediction reaches that ignores the context."""
+"""The context-free baseline of a task: what the best prediction reaches that ignores the context."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lgbench.execution import runner
 from lgbench.execution.device import Execution
 from lgbench.experiment.contexts import board_lengths
 from lgbench.experiment.record import Evaluation, Training
-from lgbench.measurement.evaluate import CHANCE, chance
+from lgbench.measurement.evaluate import CONTEXT_FREE, context_free_scores
 from lgbench.results import run_files
 from lgbench_measurements.functions import best_blind_prediction
 
@@ -24,7 +24,7 @@ SETTINGS = Training(1, 1, 0.1, 0.0, 0.1, 1, 1, 6), Evaluation(4, 4, 32)
 
 
 def levels(task, settings=SETTINGS, measurements=METRICS) -> dict[tuple[str, int], float]:
-    return {(s.metric, s.length): s.value for s in chance(task, measurements, *settings)}
+    return {(s.metric, s.length): s.value for s in context_free_scores(task, measurements, *settings)}
 
 
 def cheapest(distributions: np.ndarray, shares: np.ndarray) -> float:
@@ -80,14 +80,14 @@ CLOSED = {
 
 
 @pytest.mark.parametrize(("task", "level"), CLOSED.values(), ids=CLOSED)
-def test_the_chance_level_is_that_of_the_best_prediction_that_is_always_the_same(task, level):
+def test_the_context_free_level_is_that_of_the_best_prediction_that_is_always_the_same(task, level):
     """To the error of a sample: four standard errors of a share near 1/2 of a thousand."""
     found = levels(task)
     assert [length for _, length in found] == board_lengths(task, *SETTINGS)
     assert all(value == pytest.approx(level, abs=4 * 0.5 / 1000**0.5) for value in found.values())
 
 
-def test_the_chance_level_of_set_complement_is_the_share_of_what_was_seen(registry):
+def test_the_context_free_level_of_set_complement_is_the_share_of_what_was_seen(registry):
     """All tokens are alike, so the best prediction is uniform, and s seen tokens have s/v of it wrongly."""
     task = registry.tasks["set-complement"]
     v = task.signature.classes
@@ -122,7 +122,7 @@ class Remembers(Measurement):
     def __init__(self) -> None:
         self.given = []
 
-    def chance(self, distribution, test):
+    def context_free(self, distribution, test):
         self.given.append((distribution, test))
         return torch.arange(len(test)).double()
 
@@ -130,16 +130,16 @@ class Remembers(Measurement):
 def test_a_prediction_is_measured_on_other_contexts_than_it_was_fitted_to():
     """Each half once; with one sample for both, rare classes would look easier than they are."""
     own = Remembers()
-    (score, *_) = chance(Table(one_hot(3)), [own], *SETTINGS)
+    (score, *_) = context_free_scores(Table(one_hot(3)), [own], *SETTINGS)
     (first, second), (again, other) = own.given[:2]
     assert first is not second and torch.equal(first, other) and torch.equal(second, again)
     assert len(first) == len(second) == score.n / 2 >= 64
     whole = torch.cat([first, second])
     assert len(whole.argmax(-1).unique()) == 3 and not torch.equal(first, second)
-    assert score.weights == CHANCE == "chance" and score.value == (len(first) - 1) / 2
+    assert score.weights == CONTEXT_FREE == "chance" and score.value == (len(first) - 1) / 2
 
 
-def test_a_measurement_that_does_not_know_its_chance_level_has_none():
+def test_a_measurement_that_does_not_know_its_context_free_level_has_none():
     found = levels(toys.Walk())
     assert {metric for metric, _ in found} == {"tvd"}  # accuracy and ROC AUC do not say
     assert levels(toys.Walk(), measurements=METRICS[1:]) == {}
@@ -151,7 +151,7 @@ def test_answers_that_count_for_nothing_have_no_part_in_it(task):
     settings = Training(1, 1, 0.1, 0.0, 0.1, 1, 2, 6), Evaluation(4, 4, 8)
     spoilt = but(task, sample=lambda self, length, random: spoil(task.sample(length, random)))
     assert levels(spoilt, settings) == levels(task, settings)
-    chance(task, [own], *settings)
+    context_free_scores(task, [own], *settings)
     if task.signature.answers is Answers.MARKED:
         assert [len(one) + len(two) for one, two in own.given[::2]] == [1024, 2 * 1024, 3 * 1024, 4 * 1024]
 
@@ -161,16 +161,16 @@ def spoil(batch: Batch) -> Batch:
     return batch._replace(distribution=batch.distribution.where(batch.weights[..., None] > 0, wrong))
 
 
-def test_lengths_at_which_nothing_counts_have_no_chance_level():
+def test_lengths_at_which_nothing_counts_have_no_context_free_level():
     assert [length for _, length in levels(Weighted())] == [2, 4, 6, 8, 16, 32]
 
 
-def test_the_lengths_that_a_task_names_have_a_chance_level_and_no_other():
+def test_the_lengths_that_a_task_names_have_a_context_free_level_and_no_other():
     for task in (but(toys.Walk(), lengths=(3, 5, 40, 7)), but(toys.Largest(), lengths=(3, 5, 40, 7))):
         assert [length for _, length in levels(task)] == [3, 5, 7]
 
 
-def test_the_chance_level_does_not_depend_on_anything_but_task_and_length():
+def test_the_context_free_level_does_not_depend_on_anything_but_task_and_length():
     """Not on the seed, on how many contexts are tested, or on global randomness. Other processes: see test_experiment.py."""
     found = levels(toys.Walk())
     torch.manual_seed(5)
@@ -182,29 +182,32 @@ def test_the_chance_level_does_not_depend_on_anything_but_task_and_length():
 
 @pytest.fixture(scope="module")
 def runs(toy_registry, planned, tmp_path_factory):
-    """Two entries with two seeds on two tasks, and how often a chance level was found."""
+    """Two entries with two seeds on two tasks, and how often a context-free baseline was found."""
     folder, asked = tmp_path_factory.mktemp("runs"), []
     settings = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"evaluate_max_length": 16}
     experiments = planned(toy_registry, ["toy-walk", "toy-even"], ["toy-table", "toy-fragile"], seeds=(0, 1), **settings)
-    original = runner.chance
+    original = runner.context_free_scores
 
     def counted(task, *arguments):
         asked.append(task.name)
         return original(task, *arguments)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runner, "chance", counted)
+        patched.setattr(runner, "context_free_scores", counted)
         outcome = run_here(experiments, Execution(CPU, False), folder)
     assert not outcome.failed and len(outcome.written) == 8
     return experiments, folder, asked
 
 
-def test_all_runs_of_a_task_hold_its_chance_level_at_the_lengths_that_boards_show_and_those_of_points(runs):
+def test_all_runs_of_a_task_hold_its_context_free_level_at_the_lengths_that_boards_show_and_those_of_points(runs):
     experiments, folder, asked = runs
     for experiment in experiments:
         rows = run_files.read(run_files.path_for(folder, experiment.record)).to_pylist()
-        held = {(r["metric"], r["length"]): r for r in rows if r["weights"] == CHANCE}
-        expected = {(s.metric, s.length): s for s in chance(experiment.task, METRICS, experiment.train, experiment.evaluate)}
+        held = {(r["metric"], r["length"]): r for r in rows if r["weights"] == CONTEXT_FREE}
+        expected = {
+            (s.metric, s.length): s
+            for s in context_free_scores(experiment.task, METRICS, experiment.train, experiment.evaluate)
+        }
         trained = experiment.train.max_length
         shown = {1, 2, 4, trained, 8, 16}
         assert held.keys() == expected.keys() == {("tvd", length) for length in (*shown, 2 * trained)}

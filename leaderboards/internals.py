@@ -196,7 +196,7 @@ def _number(cell: Cell | None) -> str:
     return f"{cell.mean:.3g}{around}"
 
 
-def tables_of_insides(results: Results, swept: Results) -> dict[str, str]:
+def tables_of_internals(results: Results, swept: Results) -> dict[str, str]:
     """The tables of inside/README.md, by the names that it gives."""
     return {
         "before": before_training(swept),
