@@ -113,8 +113,8 @@ def train(tasks: list[str], steps: int, chosen: argparse.Namespace) -> None:
 def read(folder: Path) -> Iterator[Trained]:
     """The trainings of a folder, from its run files."""
     for path in folder.glob("*.parquet"):
-        footer, rows = run_files.metadata(path), run_files.read(path).to_pylist()
-        record, steps = footer["experiment"], footer["experiment"]["train"]["steps"]
+        metadata, rows = run_files.metadata(path), run_files.read(path).to_pylist()
+        record, steps = metadata["experiment"], metadata["experiment"]["train"]["steps"]
         last = [
             row
             for row in rows
@@ -122,8 +122,8 @@ def read(folder: Path) -> Iterator[Trained]:
         ]
         beyond = [row["value"] for row in last if not row["in_distribution"]]
         within = [row["value"] for row in last if row["in_distribution"]]
-        training = footer["seconds"]["train"] / footer["execution"]["population"]
-        testing = footer["seconds"]["total"] - footer["seconds"]["train"]
+        training = metadata["seconds"]["train"] / metadata["execution"]["population"]
+        testing = metadata["seconds"]["total"] - metadata["seconds"]["train"]
         means = round(fmean(beyond), 4), round(fmean(within), 4)
         yield Trained(record["task"], record["entry"], steps, record["seed"], *means, round(training + testing, 1))
 

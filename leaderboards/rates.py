@@ -126,7 +126,7 @@ def write_runs(records: Mapping[str, ExperimentRecord], paths: Collection[Path],
             }
             for name, column in columns.items():
                 rows = rows.set_column(rows.schema.get_field_index(name), SCHEMA.field(name), column)
-            about = published.packed.footer | {"experiment": asdict(record)}
+            about = published.packed.metadata | {"experiment": asdict(record)}
             run_files.write(run_files.path_for(results, record), rows, about)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from lgbench.contracts import NAME, RESERVED_NAMES, Task, Tokens
 from lgbench.errors import LgbenchError, RunFailed, Unsupported, UsageError, located, unknown
 from lgbench.execution.device import choose_device, environment, full_float32
-from lgbench.execution.runner import footer
+from lgbench.execution.runner import run_metadata
 from lgbench.experiment.components import family_of, find_tasks, plugins_used, versions_of
 from lgbench.experiment.contexts import board_lengths, no_answer_counts
 from lgbench.experiment.experiment import Tested
@@ -44,7 +44,7 @@ Model = nn.Module | Callable[[Tensor], Any]
 def described(model: Model) -> ExternalModel:
     """Description of a model in the metadata."""
     named = type(model) if isinstance(model, nn.Module) or not hasattr(model, "__qualname__") else model
-    made_of = f"{named.__module__}.{named.__qualname__}"[:200]  # a footer is no place for a page
+    made_of = f"{named.__module__}.{named.__qualname__}"[:200]  # metadata are no place for a page
     if not isinstance(model, nn.Module):
         return ExternalModel("function", made_of, None, None)
     return ExternalModel("module", made_of, sum(p.numel() for p in model.parameters()), _digest(model))
@@ -264,7 +264,7 @@ def evaluate_model(
     rows = rows_of(whole, {whole.train.steps: [*scores, *level]})
     if folder is not None:
         execution, seconds = ExecutionRecord(1, compiled=False, resumed=False), Seconds(0.0, time.perf_counter() - started)
-        about = footer(whole, took_part, registry.loaded(), execution, environment(on), seconds)
+        about = run_metadata(whole, took_part, registry.loaded(), execution, environment(on), seconds)
         _file(folder, whole.record, rows, about | {"external": asdict(described(model))})
     return rows
 
@@ -280,12 +280,12 @@ def _scores(model: Model, whole: Tested, device: torch.device) -> list[Score]:
         raise RunFailed(f"{whole.record.title} failed: {located(error)}") from error
 
 
-def _file(folder: Path, record: ExperimentRecord, rows: pa.Table, footer: Mapping[str, Any]) -> None:
+def _file(folder: Path, record: ExperimentRecord, rows: pa.Table, metadata: Mapping[str, Any]) -> None:
     """Write a new run file. Raises UsageError for an existing file with other numbers."""
     path = run_files.path_for(folder, record)
     if renamed := run_files.make_room(path, record.run_id):
         warnings.warn(renamed, stacklevel=3)
-    run_files.write(path, rows, footer)
+    run_files.write(path, rows, metadata)
     if digest({}, run_files.read(path)) != digest({}, rows):
         raise UsageError(
             f"{folder} has other numbers of a model with the name {record.entry} and the seed {record.seed} on {record.task}: "

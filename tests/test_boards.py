@@ -59,9 +59,9 @@ def swept():
 
 
 @pytest.fixture(scope="module")
-def footers():
-    """Those of all published runs."""
-    return [footer for path in run_files.find(LEADERBOARDS / "runs") for footer in run_files.metadata_of_runs(path).values()]
+def filed():
+    """Metadata of all published runs."""
+    return [own for path in run_files.find(LEADERBOARDS / "runs") for own in run_files.metadata_of_runs(path).values()]
 
 
 @pytest.mark.slow
@@ -224,5 +224,5 @@ def test_a_published_run_of_an_earlier_protocol_is_refused_for_that_alone():
     assert len(wrong) == 1 and f"standard/3 is standard/{PROTOCOLS['standard'].version} in this lgbench" in wrong[0]
 
 
-def test_every_published_run_names_a_commit(footers):
-    assert len(footers) > 1000 and all(footer["environment"]["git_commit"] for footer in footers)
+def test_every_published_run_names_a_commit(filed):
+    assert len(filed) > 1000 and all(own["environment"]["git_commit"] for own in filed)

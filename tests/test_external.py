@@ -133,17 +133,17 @@ def test_the_footer_says_what_was_measured_and_that_nobody_trained_it_here(toys_
     walk(model, tmp_path / "module")
     walk(uniform, tmp_path / "function")
     (module,), (function,) = (run_files.find(tmp_path / kind) for kind in ("module", "function"))
-    footer = typed(run_files.metadata(module))
-    assert footer.external.kind == "module" and footer.external.made_of.endswith("test_external.Perfect")
-    assert footer.external.parameters == 9
-    record = footer.experiment
+    metadata = typed(run_files.metadata(module))
+    assert metadata.external.kind == "module" and metadata.external.made_of.endswith("test_external.Perfect")
+    assert metadata.external.parameters == 9
+    record = metadata.experiment
     assert (record.entry, record.optimizer, record.train.steps, record.averagers) == ("perfect", "none", 0, ())
     assert [plugin.name for plugin in record.plugins if plugin.provides == ("task",)] == ["lgbench-toys"]
     with torch.no_grad():
         model.logits[0, 0] += 1
     walk(model, tmp_path / "moved")
     (moved,) = run_files.find(tmp_path / "moved")
-    assert run_files.metadata(moved)["external"]["sha256"] != footer.external.sha256
+    assert run_files.metadata(moved)["external"]["sha256"] != metadata.external.sha256
     about = run_files.metadata(function)["external"]
     assert about | {"made_of": ""} == {"kind": "function", "made_of": "", "parameters": None, "sha256": None}
 

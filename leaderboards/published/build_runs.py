@@ -49,7 +49,7 @@ def newest(folder: Path) -> tuple[str, bytes]:
     chosen = {record.run_id for record in records if record.task_version == versions[record.task]}
     runs = (run for path in paths for run in with_rows(path))
     return submission_files.written(
-        (run.packed.footer, at_the_end(rows, run.record.train.steps)) for run, rows in runs if run.run_id in chosen
+        (run.packed.metadata, at_the_end(rows, run.record.train.steps)) for run, rows in runs if run.run_id in chosen
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, Self
 
-CONTRACT = (4, 0)
+CONTRACT = (3, 7)
 """Version of :mod:`lgbench.contracts` and :mod:`lgbench.hookspecs`."""
 
 NAME = re.compile(r"(?![a-z0-9-]{101})[a-z0-9]+(-[a-z0-9]+)*")

@@ -80,7 +80,7 @@ class PopulationRunner:
                     if not run_files.is_run(path, experiment.run_id):  # a killed process may have written some of the runs
                         rows = self._rows(experiment, trained, index)
                         weights = kept(trained, index, experiment.record) if self.execution.keep_weights else None
-                        about = self._footer(experiment, trained, time.monotonic() - started)
+                        about = self._metadata(experiment, trained, time.monotonic() - started)
                         self._write(path, experiment, rows, about, weights, folder)
                         yield path
                     if following:
@@ -152,19 +152,19 @@ class PopulationRunner:
             )
         return self._context_free[key]
 
-    def _footer(self, experiment: Experiment, trained: Trained, testing: float) -> dict[str, Any]:
+    def _metadata(self, experiment: Experiment, trained: Trained, testing: float) -> dict[str, Any]:
         """Metadata of a run, with the seconds of its test."""
         took_part = experiment.plugins.keys() | experiment.measured_by.keys()
         execution = ExecutionRecord(trained.stack, trained.compiled, trained.resumed)
         seconds = Seconds(trained.seconds, trained.seconds + testing)
-        return footer(experiment, took_part, self.loaded, execution, self._environment, seconds)
+        return run_metadata(experiment, took_part, self.loaded, execution, self._environment, seconds)
 
     @cached_property
     def _environment(self) -> dict[str, Any]:
         return environment(self.execution.device)
 
 
-def footer(
+def run_metadata(
     tested: Tested,
     took_part: Collection[str],
     loaded: Iterable[Distribution],

@@ -55,8 +55,8 @@ class LearningRates:
         left = {experiment.run_id for experiment in unfinished(tuned, self.results)}
         for experiment in tuned:
             if (key := _key(experiment)) not in found and experiment.run_id not in left:
-                footer = run_files.metadata(path_of(experiment, self.results))
-                found[key] = msgspec.convert(footer["experiment"]["tuning"], Tuning), []
+                metadata = run_files.metadata(path_of(experiment, self.results))
+                found[key] = msgspec.convert(metadata["experiment"]["tuning"], Tuning), []
         for experiment in one_of_each(tuned):
             if (key := _key(experiment)) not in found:
                 found[key] = self._so_far(experiment)
@@ -76,8 +76,8 @@ class LearningRates:
 
 def tuning_run(path: Path) -> TuningRun:
     """Outcome of a tuning run, from its sound file."""
-    rows, footer = run_files.read(path).to_pylist(), run_files.metadata(path)
-    about, made = footer["experiment"], footer["execution"]
+    rows, metadata = run_files.read(path).to_pylist(), run_files.metadata(path)
+    about, made = metadata["experiment"], metadata["execution"]
     return TuningRun(
         lr=about["train"]["lr"],
         seed=about["seed"],

@@ -227,7 +227,7 @@ def json_content(key: str, text: str) -> str:
     compact = json.dumps(found, sort_keys=True, separators=(",", ":"))
     if len(compact) > MAX_LETTERS:
         raise UsageError(
-            f"{where} has {len(compact)} letters without spaces, and at most {MAX_LETTERS} fit into the footer of a run: "
+            f"{where} has {len(compact)} letters without spaces, and at most {MAX_LETTERS} fit into the metadata of a run: "
             "leave out what is as by default"
         )
     return compact

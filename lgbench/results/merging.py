@@ -39,14 +39,14 @@ class RunInFile:
     @property
     def name(self) -> str:
         """Name of the run file."""
-        about = self.run.footer["experiment"]
+        about = self.run.metadata["experiment"]
         # The last part alone: nothing is written outside the folder, whatever the metadata say.
         return Path(f"{about['task']}.{about['entry']}.seed-{about['seed']}.{self.run.run_id}.parquet").name
 
     @property
     def kept(self) -> KeptWeights | None:
         """Kept weights, by the metadata."""
-        return kept_by(self.run.footer)
+        return kept_by(self.run.metadata)
 
     def rows(self) -> pa.Table:
         """Rows, read from the file each time: all runs of a merge may exceed the memory."""
@@ -54,7 +54,7 @@ class RunInFile:
 
     def content(self) -> bytes:
         """Bytes of the run file."""
-        return run_files.serialized(self.rows(), self.run.footer) if self.run.content else self.path.read_bytes()
+        return run_files.serialized(self.rows(), self.run.metadata) if self.run.content else self.path.read_bytes()
 
 
 @lru_cache(maxsize=2)  # the runs of a submission file ask for the same rows, one after the other

@@ -105,7 +105,7 @@ class RunLabels(msgspec.Struct):
     tuning: TuningLabels | None = None
 
 
-class _Footer(msgspec.Struct):
+class _Metadata(msgspec.Struct):
     """Part of the metadata of a run: its labels, and the descriptions of metrics."""
 
     experiment: RunLabels
@@ -116,19 +116,19 @@ class LabelledRun(msgspec.Struct):
     """A run and its labels: part of a line of the table of a submission file."""
 
     run_id: str
-    footer: _Footer
+    metadata: _Metadata = msgspec.field(name="footer")
 
     @property
     def labels(self) -> RunLabels:
-        return self.footer.experiment
+        return self.metadata.experiment
 
     @property
     def measurements(self) -> bytes:
         """JSON of the descriptions of metrics."""
-        return bytes(self.footer.measurements)
+        return bytes(self.metadata.measurements)
 
 
-_footer = msgspec.json.Decoder(_Footer)
+_metadata = msgspec.json.Decoder(_Metadata)
 _line = msgspec.json.Decoder(LabelledRun)
 _Decoded = TypeVar("_Decoded")
 
@@ -156,7 +156,7 @@ class CheckedFile(NamedTuple):
 
     def runs(self) -> list[PackedRun]:
         """Runs, in the order of their rows. Raises RunFileError with the reason."""
-        return self._packed() if self.is_submission else [PackedRun(self.run_id, self.parquet.num_rows, "", self._footer())]
+        return self._packed() if self.is_submission else [PackedRun(self.run_id, self.parquet.num_rows, "", self._metadata())]
 
     def tables(self) -> Iterator[tuple[PackedRun, pa.Table]]:
         """Runs with their rows. Raises RunFileError with the reason."""
@@ -169,7 +169,7 @@ class CheckedFile(NamedTuple):
             yield run, own
             start += run.rows
 
-    def _footer(self) -> dict[str, Any]:
+    def _metadata(self) -> dict[str, Any]:
         try:
             found = json.loads(self.parquet.metadata[METADATA_KEY])
         except (ValueError, RecursionError):
@@ -200,7 +200,7 @@ class CheckedFile(NamedTuple):
         try:
             if self.is_submission:
                 return [_decoded(_line, line) for line in submission_files.lines(about[submission_files.KEY])]
-            return [LabelledRun(self.run_id, _decoded(_footer, about[METADATA_KEY]))]
+            return [LabelledRun(self.run_id, _decoded(_metadata, about[METADATA_KEY]))]
         except (ValueError, RecursionError) as error:
             raise RunFileError(f"{self.path} is not a run of lgbench: in its metadata, {error}") from error
 
@@ -260,7 +260,7 @@ def metadata(path: Path) -> dict[str, Any]:
     if file.is_submission:
         raise RunFileError(f"{path} is a submission file, not a run file; file its runs with `lgbench submit`")
     (run,) = file.runs()
-    return run.footer
+    return run.metadata
 
 
 def metadata_of_runs(path: Path) -> dict[str, dict[str, Any]]:
@@ -268,7 +268,7 @@ def metadata_of_runs(path: Path) -> dict[str, dict[str, Any]]:
 
     Resolved config, versions, git commit, device, threads, seconds.
     """
-    return {run.run_id: run.footer for run in checked(path).runs()}
+    return {run.run_id: run.metadata for run in checked(path).runs()}
 
 
 def is_run(path: Path, run_id: str) -> bool:

@@ -199,7 +199,7 @@ def _stored(file: CheckedFile) -> list[StoredRun]:
     for run in file.runs():
         where = f"{file.path}, run {run.run_id!a:.50}" if file.is_submission else str(file.path)
         try:
-            own = StoredRun(file.path, typed(run.footer), run)
+            own = StoredRun(file.path, typed(run.metadata), run)
         except ValueError as error:
             raise RunFileError(f"{where}: in its metadata, {error}") from error
         if file.is_submission and own.run_id != run.run_id:

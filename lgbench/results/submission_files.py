@@ -13,7 +13,6 @@ import binascii
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -35,16 +34,18 @@ _LENGTH_BYTES = 4
 """Size of the number before the compressed table: its length without compression."""
 
 
-@dataclass(frozen=True)
-class PackedRun:
-    """A run within a file: a line of the table of a submission file, or the only run of a run file."""
+class PackedRun(msgspec.Struct, frozen=True, rename={"metadata": "footer"}):
+    """A run within a file: a line of the table of a submission file, or the only run of a run file.
+
+    Submission files have the metadata under the key "footer", as published.
+    """
 
     run_id: str
     rows: Annotated[int, Meta(ge=1)]
     """Number of rows."""
     content: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     """:func:`digest` of metadata and rows; empty for a run file."""
-    footer: dict[str, Any]
+    metadata: dict[str, Any]
     """Metadata as in the run file, with the checksum of the run file."""
 
 
@@ -65,7 +66,7 @@ def _order(run: tuple[Mapping[str, Any], pa.Table]) -> tuple[str, str, int, str]
 
 def _name(runs: Sequence[PackedRun]) -> str:
     """Family, entry, and 16 hexadecimal digits of a hash of all contents."""
-    families, entries = (sorted({run.footer["experiment"][name] for run in runs}) for name in ("family", "entry"))
+    families, entries = (sorted({run.metadata["experiment"][name] for run in runs}) for name in ("family", "entry"))
     of = families[0] if len(families) == 1 else f"{len(families)}-families"
     by = entries[0] if len(entries) == 1 else f"{len(entries)}-entries"
     contents = "".join(sorted(run.content for run in runs))
@@ -74,7 +75,7 @@ def _name(runs: Sequence[PackedRun]) -> str:
 
 def packed(runs: Iterable[PackedRun]) -> bytes:
     """Table of the metadata of runs."""
-    text = "".join(json.dumps(asdict(run), separators=(",", ":")) + "\n" for run in runs).encode()
+    text = "".join(json.dumps(msgspec.to_builtins(run), separators=(",", ":")) + "\n" for run in runs).encode()
     compressed: bytes = pa.Codec("zstd", compression_level=9).compress(text, asbytes=True)
     return base64.b64encode(len(text).to_bytes(_LENGTH_BYTES, "big") + compressed)
 

@@ -50,10 +50,10 @@ class KeptWeights:
         return run_file.with_name(f"{run_file.name.removesuffix('.parquet')}.{self.sha256[:8]}{SUFFIX}")
 
 
-def kept_by(footer: Mapping[str, Any]) -> KeptWeights | None:
+def kept_by(metadata: Mapping[str, Any]) -> KeptWeights | None:
     """Kept weights in the metadata of a run; None for a run without kept weights."""
     try:
-        return msgspec.convert(footer[KEY], KeptWeights)
+        return msgspec.convert(metadata[KEY], KeptWeights)
     except (KeyError, msgspec.ValidationError):
         return None
 

@@ -90,7 +90,7 @@ class _Inspector:
         record = stored.record
         if stored.metadata.external or record.protocol.is_external:
             raise Refused(["lgbench did not train its model: nobody can run it again, to verify or submit it"])
-        content = digest(stored.packed.footer, rows)
+        content = digest(stored.packed.metadata, rows)
         if stored.packed.content not in ("", content):
             raise Refused(["its metadata or its rows are not those that were filed: they do not fit its checksum"])
         try:

@@ -189,7 +189,7 @@ def _submitted(given: Iterable[Path], folder: Path, registry: Registry) -> Submi
         raise Refused(wrong, f"nothing was filed, for {count}:")
     file = None
     if new:
-        name, content = submission_files.written((run.packed.footer, run.rows) for run in new)
+        name, content = submission_files.written((run.packed.metadata, run.rows) for run in new)
         file = folder / name
         if file.exists():
             raise RunFileError(f"nothing was filed: another file is at {file} already; move it away")

@@ -1,4 +1,4 @@
-"""Learning rates that are chosen: by losses in distribution alone, once, on any engine, and as the footer says."""
+"""Learning rates that are chosen: by losses in distribution alone, once, on any engine, and as the metadata says."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ASKED = {"task": ["toy-walk", "toy-even"], "arch": "toy-table", "protocol": "tun
 HOW = {"device": "cpu", "compile": False, "workers": 1}
 
 
-def footers(folder: Path) -> dict[str, dict]:
+def metadata(folder: Path) -> dict[str, dict]:
     return {path.name: run_files.metadata(path)["experiment"] for path in sorted(folder.glob("*.parquet"))}
 
 
@@ -88,7 +88,7 @@ def test_the_choice_follows_losses_in_distribution_and_nothing_else(restless, tm
     """The losses are those of a plain training loop. Out of distribution the smallest rate is best, and is not chosen."""
     asked = {"task": "toy-walk", "arch": "toy-restless", "average": [], "protocol": "tuned", "seeds": [0, 1], **HOW}
     lgbench.run(**asked, results=tmp_path)
-    first, second = footers(tmp_path).values()
+    first, second = metadata(tmp_path).values()
     tuning = first["tuning"]
     assert (tuning["grid"], tuning["seeds"], tuning["steps"]) == (GRID, SEEDS, 10) and second["tuning"] == tuning
 
@@ -114,7 +114,7 @@ def test_the_choice_follows_losses_in_distribution_and_nothing_else(restless, tm
 @pytest.mark.slow
 def test_tuning_runs_are_short_have_seeds_of_their_own_and_no_test_beyond_the_training_length(tuned_everywhere, tmp_path):
     lgbench.run(**ASKED, **HOW, seeds=[0, 1, 2], results=tmp_path)
-    found = footers(tmp_path / TUNING)
+    found = metadata(tmp_path / TUNING)
     assert len(found) == 2 * 3 * 2 and {each["seed"] for each in found.values()} == {*SEEDS}
     for path in (tmp_path / TUNING).glob("*.parquet"):
         about, rows = run_files.metadata(path)["experiment"], run_files.read(path).to_pylist()
@@ -132,7 +132,7 @@ def test_the_same_command_again_trains_nothing_and_more_seeds_have_the_same_rate
     lgbench.run(**ASKED, **HOW, seeds=[0, 1], results=tmp_path)
     assert made(tmp_path / TUNING) == before[1] and made(tmp_path).items() > before[0].items()
     for task in ASKED["task"]:
-        assert len({repr(each["tuning"]) for each in footers(tmp_path).values() if each["task"] == task}) == 1
+        assert len({repr(each["tuning"]) for each in metadata(tmp_path).values() if each["task"] == task}) == 1
 
 
 def test_a_finished_run_keeps_its_rate_and_gives_it_to_other_seeds_where_the_tuning_runs_are_gone(
@@ -142,7 +142,7 @@ def test_a_finished_run_keeps_its_rate_and_gives_it_to_other_seeds_where_the_tun
     shutil.rmtree(tmp_path / TUNING)
     run_again_without_training(monkeypatch, **ASKED, **HOW, seeds=[0], results=tmp_path)
     lgbench.run(**ASKED, **HOW, seeds=[0, 1], results=tmp_path)
-    assert not (tmp_path / TUNING).exists() and len(footers(tmp_path)) == 4
+    assert not (tmp_path / TUNING).exists() and len(metadata(tmp_path)) == 4
 
 
 @pytest.mark.slow
@@ -201,7 +201,7 @@ def test_a_rate_that_diverges_is_not_chosen_and_where_all_do_it_is_the_smallest_
     words = ["run", "--task", "toy-walk", "--arch", "toy-fragile", "--protocol", "tuned", "--no-compile", "--workers", "1"]
     result = CliRunner().invoke(main, [*words, "--average", "none", "--results", str(tmp_path)])
     assert result.exit_code == 0, result.output
-    tuning = next(iter(footers(tmp_path).values()))["tuning"]
+    tuning = next(iter(metadata(tmp_path).values()))["tuning"]
     diverged = {run["lr"] for run in tuning["runs"] if run["diverged_step"]}
     assert diverged == {0.02, 0.2} and tuning["chosen"] == 0.002
     assert all((None in run["losses"]) == (run["diverged_step"] is not None) for run in tuning["runs"])
@@ -289,7 +289,7 @@ def test_a_command_goes_on_beyond_an_open_grid_and_says_so(tuned, toys_alone, mo
     """On the grid the best rate is the largest. Killed and begun again after any stage, it tries the same rates."""
     monkeypatch.setitem(PROTOCOLS, "tuned", replace(PROTOCOLS["tuned"], lr_open=True))
     lgbench.run(task="toy-walk", arch="toy-table", average=[], protocol="tuned", seeds=[0], **HOW, results=tmp_path)
-    (found,) = footers(tmp_path).values()
+    (found,) = metadata(tmp_path).values()
     made = msgspec.convert(found["tuning"], Tuning)
     assert made.is_whole() and max(GRID) <= made.chosen < made.tried[-1] and len(made.tried) > len(GRID)
     assert found["train"]["lr"] == made.chosen and len(list((tmp_path / TUNING).glob("*.parquet"))) == len(made.runs)

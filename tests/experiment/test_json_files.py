@@ -92,7 +92,7 @@ def test_an_object_may_stand_in_the_place_of_a_file(registry, path):
         (b"null", "is no JSON object: Expected `object`, got `null`"),
         (b'{"a": NaN}', "is no JSON object: JSON is malformed"),
         (b'{"a": ' * 100_000, "is no JSON object"),
-        (b'{"a": "' + b"x" * 2000 + b'"}', "has 2008 letters without spaces, and at most 1000 fit into the footer of a run"),
+        (b'{"a": "' + b"x" * 2000 + b'"}', "has 2008 letters without spaces, and at most 1000 fit into the metadata of a run"),
     ],
 )
 def test_a_bad_file_is_refused_in_one_sentence(tmp_path, content, words):

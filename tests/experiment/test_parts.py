@@ -160,16 +160,14 @@ def test_a_norm_scheme_without_a_place_that_an_architecture_has_is_no_entry_ther
 
 
 def test_published_runs_have_the_ids_that_planning_gives_them_under_their_versions(registry):
-    footers = {
-        run: footer["experiment"]
-        for path in PUBLISHED.glob("*.parquet")
-        for run, footer in run_files.metadata_of_runs(path).items()
+    metadata = {
+        run: own["experiment"] for path in PUBLISHED.glob("*.parquet") for run, own in run_files.metadata_of_runs(path).items()
     }
     for task, entry in (("tomita-1", "transformer+peri-norm"), ("max-retrieval", "set-attention")):
         wanted = (task, entry, 0, 3)
         about = {
             run: filed
-            for run, filed in footers.items()
+            for run, filed in metadata.items()
             if (filed["task"], filed["entry"], filed["seed"], filed["protocol"]["version"]) == wanted
         }
         ((run_id, filed),) = about.items()

@@ -1,4 +1,4 @@
-"""The versions of the libraries that a plugin's package requires are in the footers of its runs."""
+"""The versions of the libraries that a plugin's package requires are in the metadata of its runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_lgbench_and_plugin_files_and_what_is_not_installed_have_none():
     assert Distribution("lgbench", "0.1.0").libraries == {} == Distribution("mine.py", "sha256:12").libraries
 
 
-def test_a_footer_has_the_field_only_where_there_is_something_in_it():
+def test_metadata_have_the_field_only_where_there_is_something_in_it():
     about = ("mine", "1.0", "unknown", "index", None, True)
     assert "libraries" not in LoadedPlugin(*about).content
     assert LoadedPlugin(*about, {"numpy": "2.0"}).content["libraries"] == {"numpy": "2.0"}

@@ -264,7 +264,7 @@ def test_runs_with_plugins_that_others_cannot_install_are_not_published(results_
         ),
     ],
 )
-def test_a_footer_says_how_a_plugin_was_installed_and_nothing_private(tmp_path, monkeypatch, direct, installed, origin):
+def test_metadata_say_how_a_plugin_was_installed_and_nothing_private(tmp_path, monkeypatch, direct, installed, origin):
     install(tmp_path, "from_somewhere", TOYS, "1.0", "from-somewhere")
     if direct is not None:
         (tmp_path / "from_somewhere-1.0.dist-info" / "direct_url.json").write_text(json.dumps(direct))

@@ -82,12 +82,12 @@ def make(
 def forged(
     path: Path,
     to: Path,
-    footer: Callable[[dict[str, Any]], object] = lambda footer: None,
+    metadata: Callable[[dict[str, Any]], object] = lambda metadata: None,
     rows: Callable[[list[dict[str, Any]]], object] = lambda rows: None,
 ) -> Path:
-    """A run file with changes made in place to its footer and its rows, and nothing else put right."""
+    """A run file with changes made in place to its metadata and its rows, and nothing else put right."""
     about, table = run_files.metadata(path), run_files.read(path).to_pylist()
-    footer(about)
+    metadata(about)
     rows(table)
     run_files.write(to, pa.Table.from_pylist(table, schema=SCHEMA), about)
     return to
@@ -102,10 +102,10 @@ def identity(experiment: dict[str, Any]) -> dict[str, Any]:
     return {**experiment, "train": train, "tuning": {name: experiment["tuning"][name] for name in ("grid", "seeds", "steps")}}
 
 
-def put_right(path: Path, to: Path, footer: Callable[[dict[str, Any]], object]) -> Path:
-    """As a careful forger does it: the entry and the run id follow the footer, and so do the rows."""
+def put_right(path: Path, to: Path, metadata: Callable[[dict[str, Any]], object]) -> Path:
+    """As a careful forger does it: the entry and the run id follow the metadata, and so do the rows."""
     about = run_files.metadata(path)
-    footer(about)
+    metadata(about)
     experiment = about["experiment"]
     experiment["entry"] = f"{experiment['architecture']}+{experiment['norm']}"
     content = json.dumps(identity(experiment), sort_keys=True)

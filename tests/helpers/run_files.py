@@ -97,7 +97,7 @@ def _plugin(name: str, version: str, rows: list[Mapping[str, Any]]) -> dict[str,
 
 
 def corrupt(path: Path) -> None:
-    """Ruin the first pages and leave the footer alone, with a checksum that fits."""
+    """Ruin the first pages and leave the metadata alone, with a checksum that fits."""
     content = bytearray(path.read_bytes())
     content[4:200] = b"\xff" * 196
     path.write_bytes(resealed(bytes(content)))

@@ -86,10 +86,10 @@ def write_run(
     }
     same["diverged_step"] = 15 if (entry, seed) == DIVERGED else None
     rows = [*_scores(same), *simulated(CONTEXT_FREE, weights="chance", **same), *_training(same)]
-    write_rows(folder / f"{run_id}.parquet", rows, **footer(task, entry, seed, changes))
+    write_rows(folder / f"{run_id}.parquet", rows, **metadata(task, entry, seed, changes))
 
 
-def footer(task: str, entry: str, seed: int, changes: Mapping[str, str]) -> dict[str, Any]:
+def metadata(task: str, entry: str, seed: int, changes: Mapping[str, str]) -> dict[str, Any]:
     """As the runner writes it; one task has larger batches, and one seed an older torch."""
     return {
         "experiment": {

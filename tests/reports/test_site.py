@@ -102,7 +102,7 @@ def test_every_board_of_families_and_tasks_is_among_the_data_as_the_leaderboard_
     assert index["overall"]
 
 
-def test_runs_bring_their_footers_and_their_training(page, folder):
+def test_runs_bring_their_metadata_and_their_training(page, folder):
     runs = page.under("runs", "quick/1")["runs"][site_runs.HOSTILE]
     assert [(run["task"], run["seed"]) for run in runs] == [(task, seed) for task in site_runs.TASKS for seed in range(5)]
     for run in runs:

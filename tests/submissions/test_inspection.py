@@ -148,7 +148,7 @@ METADATA = [
 
 @pytest.mark.parametrize(("change", "said"), METADATA, ids=[said for _, said in METADATA])
 def test_metadata_that_no_run_has_are_refused_with_the_field(honest, tmp_path, installed, change, said):
-    run, wrong = read(forged(honest, tmp_path / honest.name, footer=change), installed)
+    run, wrong = read(forged(honest, tmp_path / honest.name, metadata=change), installed)
     assert run is None and said in wrong and str(tmp_path / honest.name) in wrong
 
 
@@ -347,19 +347,19 @@ def test_tuned_runs_are_filed_without_their_tuning_runs(tuned_runs, tmp_path, in
         submit([tuned_runs[0].parent / run_files.TUNING], tmp_path, installed)
 
 
-def tuning_of(footer: dict[str, Any]) -> dict[str, Any]:
-    return footer["experiment"]["tuning"]
+def tuning_of(metadata: dict[str, Any]) -> dict[str, Any]:
+    return metadata["experiment"]["tuning"]
 
 
-def other_choice(footer: dict[str, Any]) -> None:
+def other_choice(metadata: dict[str, Any]) -> None:
     """As the forger would like it: another rate, also in the settings."""
-    rate = next(lr for lr in GRID if lr != tuning_of(footer)["chosen"])
-    tuning_of(footer)["chosen"] = footer["experiment"]["train"]["lr"] = rate
+    rate = next(lr for lr in GRID if lr != tuning_of(metadata)["chosen"])
+    tuning_of(metadata)["chosen"] = metadata["experiment"]["train"]["lr"] = rate
 
 
-def smaller_loss(footer: dict[str, Any]) -> None:
+def smaller_loss(metadata: dict[str, Any]) -> None:
     """A loss that makes another rate the best."""
-    for run in tuning_of(footer)["runs"]:
+    for run in tuning_of(metadata)["runs"]:
         if run["lr"] == 0.002:
             run["losses"][-1] = 0.0
 
@@ -429,8 +429,8 @@ def test_verify_makes_each_tuning_run_again_once(tuned_runs, installed, monkeypa
 def test_verify_finds_a_loss_that_was_not(tuned_run, installed, tmp_path):
     """The choice stays as it was, and so does everything else."""
 
-    def change(footer):
-        for run in tuning_of(footer)["runs"]:
+    def change(metadata):
+        for run in tuning_of(metadata)["runs"]:
             if run["lr"] == 0.002:
                 run["losses"][-1] += 3.0
 

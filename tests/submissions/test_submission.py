@@ -94,7 +94,7 @@ def test_honest_runs_are_filed_where_boards_read_them(made, board, installed):
     assert [done.file] == list((board / "runs").iterdir())
     assert Results(board / "runs").boards("tvd") == Results(made[0].parent).boards("tvd")
     assert check_filed(board, installed) == []
-    filed = {run.run_id: (run.packed.footer, rows) for run, rows in with_rows(done.file)}
+    filed = {run.run_id: (run.packed.metadata, rows) for run, rows in with_rows(done.file)}
     assert len(filed) == len(made)
     for path in made:
         metadata, rows = filed[path.name.split(".")[-2]]
@@ -257,9 +257,13 @@ def test_runs_of_a_submission_file_are_submitted_as_those_of_run_files(made, fil
 
 OTHER = "its metadata or its rows are not those that were filed"
 FORGERIES = {
-    "a footer": (lambda runs: runs[1].footer["environment"].update(threads=2), lambda rows: rows, OTHER),
+    "its metadata": (lambda runs: runs[1].metadata["environment"].update(threads=2), lambda rows: rows, OTHER),
     "a number": (lambda runs: None, lambda rows: rows.set_column(VALUE, "value", pc.multiply(rows["value"], 0.5)), OTHER),
-    "an id": (lambda runs: vars(runs[1]).update(run_id="0" * 16), lambda rows: rows, "by its metadata it is run "),
+    "an id": (
+        lambda runs: runs.insert(1, replace(runs.pop(1), run_id="0" * 16)),
+        lambda rows: rows,
+        "by its metadata it is run ",
+    ),
     "the order": (lambda runs: runs.reverse(), lambda rows: rows, "its rows are of another run, or of several"),
 }
 VALUE = SCHEMA.get_field_index("value")

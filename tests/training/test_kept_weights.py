@@ -31,7 +31,7 @@ from lgbench.training.train import train
 
 WHAT = {"task": "small-even", "seeds": range(2)}
 CHANGING = ("seconds", "environment", "checksum")
-"""Fields of a footer that differ from one time to the next."""
+"""Fields of a metadata that differ from one time to the next."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def experiments(installed):
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Everything in a folder, and that nothing else is in it. Of run files the rows count, whose footers have the time."""
+    """Everything in a folder, and that nothing else is in it. Of run files the rows count, whose metadata have the time."""
     found = {}
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
@@ -74,9 +74,9 @@ def test_keeping_weights_changes_no_row_no_name_and_nothing_else_in_the_footer(k
     assert [path.name for path in there] == [path.name for path in here] and len(here) == 2
     for without, with_weights in zip(there, here, strict=True):
         assert run_files.read(without).equals(run_files.read(with_weights))
-        footers = [run_files.metadata(path) for path in (without, with_weights)]
-        assert footers[1].keys() - footers[0].keys() == {"kept_weights"}
-        assert all(footers[0][name] == footers[1][name] for name in footers[0] if name not in CHANGING)
+        metadata = [run_files.metadata(path) for path in (without, with_weights)]
+        assert metadata[1].keys() - metadata[0].keys() == {"kept_weights"}
+        assert all(metadata[0][name] == metadata[1][name] for name in metadata[0] if name not in CHANGING)
 
 
 def test_a_file_has_the_weights_of_the_training_to_the_bit_and_its_hash_is_in_the_footer(kept, installed):

@@ -202,7 +202,7 @@ const tuningSection = (runs) => {
   return [section("Learning rate", element("p", { class: "lead" }, rule), simpleTable("Tuning of the learning rate", header, lines))];
 };
 
-// The settings of an experiment as [name, text], however deep they stand. Footers are strangers' files: nothing is sure of them.
+// The settings of an experiment as [name, text], however deep they stand. Metadata are strangers' files: nothing is sure of them.
 const settings = (node, prefix = "") => {
   if (isPairs(node)) return node.flatMap(([key, value]) => settings(value, `${prefix}.${key}`));
   if (Array.isArray(node)) return [[prefix, node.join(", ") || "none"]];

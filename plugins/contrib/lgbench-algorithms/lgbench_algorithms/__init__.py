@@ -22,7 +22,7 @@ from lgbench_algorithms.regular import CycleNavigation, EvenPairs, ParityCheck
 from lgbench_algorithms.stack_manipulation import StackManipulation
 from lgbench_algorithms.strings import BucketSort, DuplicateString, MissingDuplicate, OddsFirst, ReverseString
 
-LGBENCH_CONTRACT = "4.0"
+LGBENCH_CONTRACT = "3.6"
 
 
 @hookimpl

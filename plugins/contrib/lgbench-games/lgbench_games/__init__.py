@@ -8,7 +8,7 @@ from lgbench import Task, hookimpl
 from lgbench_games.connect_four import ConnectFour
 from lgbench_games.othello import Othello
 
-LGBENCH_CONTRACT = "4.0"
+LGBENCH_CONTRACT = "3.6"
 
 
 @hookimpl

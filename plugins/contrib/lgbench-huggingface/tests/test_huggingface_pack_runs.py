@@ -26,8 +26,8 @@ def test_a_run_of_llama_has_the_version_of_the_library_in_its_footer(tmp_path: P
     found = CliRunner().invoke(main, [*arguments, "--results", str(tmp_path)])
     assert found.exit_code == 0, found.output
     (run,) = tmp_path.glob("dyck-2-3.llama.*.parquet")
-    footer = json.loads(pq.read_metadata(run).metadata[b"lgbench"])
-    by_name = {plugin["name"]: plugin for plugin in footer["plugins"]}
+    metadata = json.loads(pq.read_metadata(run).metadata[b"lgbench"])
+    by_name = {plugin["name"]: plugin for plugin in metadata["plugins"]}
     assert by_name["lgbench-huggingface"]["libraries"] == {"transformers": transformers.__version__}
     assert by_name["lgbench-huggingface"]["takes_part"]
     assert "libraries" not in by_name["lgbench-linear"]

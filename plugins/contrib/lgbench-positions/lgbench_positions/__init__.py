@@ -11,7 +11,7 @@ from lgbench_positions.predicted import PredictedCoupling
 from lgbench_positions.relative import Alibi, Fire
 from lgbench_positions.rotary import Rope, XPos
 
-LGBENCH_CONTRACT = "4.0"
+LGBENCH_CONTRACT = "3.6"
 
 
 @hookimpl

@@ -11,7 +11,7 @@ from lgbench_recall.multi_query import MultiQueryRecall
 from lgbench_recall.selective_copying import SelectiveCopying
 from lgbench_recall.variable_tracking import VariableTracking
 
-LGBENCH_CONTRACT = "4.0"
+LGBENCH_CONTRACT = "3.6"
 
 
 @hookimpl

@@ -9,7 +9,7 @@ from lgbench_state_tracking.boxes import Boxes
 from lgbench_state_tracking.flip_flop import FlipFlop
 from lgbench_state_tracking.word_problem import WordProblem
 
-LGBENCH_CONTRACT = "4.0"
+LGBENCH_CONTRACT = "3.6"
 
 
 @hookimpl
