@@ -15,6 +15,7 @@ from helpers.filed import check_filed
 from helpers.folders import TESTS
 from helpers.packing import packed, repacked, together
 from helpers.published import forged, put_right
+from msgspec import structs
 
 from lgbench.errors import Refused, RunFileError, UsageError
 from lgbench.extensions.registry import Registry
@@ -260,7 +261,7 @@ FORGERIES = {
     "its metadata": (lambda runs: runs[1].metadata["environment"].update(threads=2), lambda rows: rows, OTHER),
     "a number": (lambda runs: None, lambda rows: rows.set_column(VALUE, "value", pc.multiply(rows["value"], 0.5)), OTHER),
     "an id": (
-        lambda runs: runs.insert(1, replace(runs.pop(1), run_id="0" * 16)),
+        lambda runs: runs.insert(1, structs.replace(runs.pop(1), run_id="0" * 16)),
         lambda rows: rows,
         "by its metadata it is run ",
     ),
