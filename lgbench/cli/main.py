@@ -9,7 +9,7 @@ import click
 
 from lgbench.cli.claims import claims
 from lgbench.cli.kept import predict, probe
-from lgbench.cli.output import Output, complain
+from lgbench.cli.output import Output, complain, fitted
 from lgbench.cli.plugins import check, list_names, new_plugin, plugins, show
 from lgbench.cli.results import compare, leaderboard, plot, predictors, site, sql
 from lgbench.cli.run import merge, run
@@ -43,6 +43,9 @@ class Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.BadParameter as error:  # with all choices its line is long, and click breaks none
+            text = fitted(f"Error: {error.format_message()}", sys.stderr)
+            raise click.UsageError(text.removeprefix("Error: "), error.ctx) from None
         except LgbenchError as error:
             complain(error)
             ctx.exit(error.exit_code)

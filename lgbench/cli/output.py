@@ -83,7 +83,7 @@ def echo(text: object = "", hang: int = 0) -> None:
 
     A terminal gets lines within its width; further lines of a line are indented by `hang`.
     """
-    click.echo(_fitted(printable(str(text), lines=True), _stream(), hang), file=_stream())
+    click.echo(fitted(printable(str(text), lines=True), _stream(), hang), file=_stream())
 
 
 def echo_data(text: str) -> None:
@@ -94,10 +94,11 @@ def echo_data(text: str) -> None:
 
 def complain(text: object) -> None:
     """Print lines on standard error."""
-    click.echo(_fitted(printable(f"lgbench: {text}", lines=True), sys.stderr), err=True)
+    click.echo(fitted(printable(f"lgbench: {text}", lines=True), sys.stderr), err=True)
 
 
-def _fitted(text: str, stream: TextIO, hang: int = 0) -> str:
+def fitted(text: str, stream: TextIO, hang: int = 0) -> str:
+    """Text with lines within the width of the stream, if that is a terminal."""
     width = _columns(stream)
     return wrapped(text, width, hang) if width else text
 

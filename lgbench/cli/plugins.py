@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 @click.command(name="list")
-@click.argument("kind", type=click.Choice(list(KINDS)), required=False)
+@click.argument("kind", type=click.Choice(list(KINDS)), required=False, metavar="[KIND]")
 @options.plugin_option
 def list_names(kind: str | None, plugins: Sequence[Path]) -> None:
     """List tasks, architectures, parts, metrics and other things.
 
-    Without a word, the kinds are listed, with the number of things of each. Each line has a name and a sentence about it;
+    Without KIND, the kinds are listed, with the number of things of each. Each line has a name and a sentence about it;
     `lgbench show NAME` says more. Metrics are a table: whether a lower or a higher value is better, the range of values, the
     threshold of the effective length, and whether contexts or strings are measured.
     """
@@ -51,7 +51,7 @@ def list_names(kind: str | None, plugins: Sequence[Path]) -> None:
         show(Table("", columns, describe.metric_table(registry)), console())
         return
     for name, about in describe.summaries(kind, registry):
-        echo(printable(f"{name:<24}{about}".rstrip()), hang=24)
+        echo(printable(f"{name:<23} {about}".rstrip()), hang=24)
 
 
 @click.command()

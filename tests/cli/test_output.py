@@ -135,19 +135,28 @@ def shown(warm: Warm, width: int, *arguments: str) -> list[str]:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out).replace("\r", "").splitlines()
 
 
-@pytest.mark.parametrize("arguments", [("list", "metrics"), ("run", "--task", "x", "--arch", "lstm")], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [("list", "metrics"), ("list", "nothing"), ("run", "--task", "x", "--arch", "lstm")], ids=str
+)
 @pytest.mark.parametrize("width", [60, 120])
 def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(warm: Warm, width: int, arguments: tuple[str, ...]) -> None:
     lines = shown(warm, width, *arguments)
     assert len(lines) > 1 and max(map(len, lines)) <= width
     note = next((at for at, line in enumerate(lines) if line.startswith("no room for")), len(lines))
     words = {word for line in lines[:note] for word in line.split()}
-    assert {word for word in words if set(word) != {"\u2500"}} <= set(CliRunner().invoke(main, arguments).output.split())
+    assert {word for word in words if set(word) != {"\u2500"}} <= set(
+        CliRunner().invoke(main, arguments, prog_name="lgbench").output.split()
+    )
 
 
 def test_list_without_a_word_counts_the_things_of_each_kind() -> None:
     kinds = dict(line.split() for line in CliRunner().invoke(main, ["list"]).output.splitlines())
     assert int(kinds["tasks"]) == len(CliRunner().invoke(main, ["list", "tasks"]).output.splitlines()) and "protocols" in kinds
+
+
+def test_a_list_in_a_pipe_has_a_space_after_the_longest_names() -> None:
+    names = {line.split()[0] for line in CliRunner().invoke(main, ["list", "tasks"]).output.splitlines()}
+    assert {"decimal-addition-coupled", "modular-arithmetic-brackets"} <= names
 
 
 def test_the_table_of_plugins_in_a_pipe_fits_on_a_page() -> None:
