@@ -59,11 +59,11 @@ const sample = (slot) => {
   return found;
 };
 
-const legend = (names, withContextFree = false) =>
+const legend = (names, withContextFree = false, nameOf = linkTo) =>
   element(
     "ul",
     { class: "legend" },
-    names.map((name) => element("li", {}, sample(colours.slot(name)), linkTo(name))),
+    names.map((name) => element("li", {}, sample(colours.slot(name)), nameOf(name))),
     names.length && withContextFree ? element("li", { class: "context-free" }, element("i", { class: "dash" }), "context-free baseline") : null,
   );
 

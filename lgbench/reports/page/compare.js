@@ -1,12 +1,14 @@
 // Two entries side by side, board by board. The verdict is that of the board.
 
 const verdict = (board, first, second) => {
-  const [a, b] = [first, second].map((entry) => board.rows.find((row) => row.entry === entry));
-  if (!a || !b) return [`${a ? second : first} has no result here.`];
-  if (a.better_than.includes(second)) return [strong(first), " is significantly better than ", plain(second), "."];
-  if (b.better_than.includes(first)) return [strong(second), " is significantly better than ", plain(first), "."];
-  return [plain(first), " and ", plain(second), " are not significantly different."];
+  const better = betterOf(board, first, second);
+  if (better === null) return [plain(first), " and ", plain(second), " are not significantly different."];
+  return [strong(better), " is significantly better than ", plain(better === first ? second : first), "."];
 };
+
+// The significantly better one of two entries that both have results, or null.
+const betterOf = (board, ...pair) =>
+  pair.find((entry) => board.rows.find((row) => row.entry === entry)?.better_than.some((other) => pair.includes(other))) ?? null;
 
 const strong = (entry) => element("strong", {}, ...breakable(entry));
 const plain = (entry) => element("span", {}, ...breakable(entry));
@@ -90,16 +92,16 @@ const compareView = async (first, second, metric, protocol) => {
 };
 
 const overview = (pageBoards, pair) => {
-  const header = [["board", "name"], ...pair.map((entry) => [breakable(entry), "number"]), ["verdict", null]];
+  const header = [["board", "name"], ["significantly better", null], ...pair.map((entry) => [breakable(entry), "number"])];
   const lines = pageBoards.map((pageBoard) => {
     const board = boardOf(pageBoard);
-    const cells = pair.map((entry) => {
-      const row = board.rows.find((candidate) => candidate.entry === entry);
-      return row ? number(cellOf(row, "OOD") ?? cellOf(row, "ID"), row.seeds.length) : number(null, 0);
-    });
+    const rows = pair.map((entry) => board.rows.find((row) => row.entry === entry));
+    const cells = rows.map((row) => (row ? number(cellOf(row, "OOD") ?? cellOf(row, "ID"), row.seeds.length) : number(null, 0)));
     const name = element("a", { href: linkToBoard(pageBoard) }, titleOf(pageBoard));
-    const said = element("td", { class: "verdict" }, verdict(board, ...pair));
-    return element("tr", { class: pageBoard.kind }, element("th", { scope: "row", class: "name" }, name), cells, said);
+    const better = betterOf(board, ...pair);
+    const none = rows.every(Boolean) ? "neither" : MISSING;
+    const said = element("td", { class: "better" }, better === null ? none : plain(better));
+    return element("tr", { class: pageBoard.kind }, element("th", { scope: "row", class: "name" }, name), said, cells);
   });
   return section(
     "At a glance",

@@ -68,10 +68,10 @@ const scaleOf = ({ label }) =>
     "p",
     { class: "scale" },
     prose(`Error on longer inputs, OOD ${label}, in percent of the context-free baseline: `),
-    [["0", 0, " exact "], ["50", 0.5, " "], ["100", 1, " as bad as ignoring the input "], ["120", 1.2, " worse "]].flatMap(
-      ([text, share, said]) => [shaded(element("span", { class: "cell" }, text), share), said],
+    [["0", 0, " exact"], ["50", 0.5, ""], ["100", 1, " as bad as ignoring the input"], ["120", 1.2, " worse"]].flatMap(
+      ([text, share, said]) => [element("span", {}, shaded(element("span", { class: "cell" }, text), share), said), " "],
     ),
-    "★ best",
+    element("span", {}, "★ best"),
   );
 
 // A button that shows the rows that are hidden at first, and hides them again.
@@ -116,8 +116,11 @@ const gridHead = ({ entry }, grid) =>
   element(
     "th",
     { scope: "row", class: "name" },
-    element("a", { href: linkToEntry(entry, grid.metric.name, protocolOf(grid)), class: "entry" }, ...breakable(INDEX.entries[entry].short)),
+    shortLink(entry, grid.metric.name, protocolOf(grid)),
   );
+
+const shortLink = (entry, ...rest) =>
+  element("a", { href: linkToEntry(entry, ...rest), class: "entry" }, ...breakable(INDEX.entries[entry].short));
 
 const gridCell = ({ metric, columns }, { entry }, cell, at) => {
   if (cell === null) return element("td", { class: "cell missing" }, MISSING);
@@ -164,7 +167,7 @@ const picturesOfFamilies = (boards, names, protocol) => {
     const caption = element("figcaption", {}, element("a", { href: linkToBoard(pageBoard) }, titleOf(pageBoard) + under));
     return [element("figure", { class: "curves" }, caption, drawCurves(boardCurves(pageBoard, rows)))];
   });
-  return section("As inputs get longer", legend(names, contextFreeCurve(boardOf(boards[0])).length), element("div", { class: "pictures" }, pictures));
+  return section("As inputs get longer", legend(names, contextFreeCurve(boardOf(boards[0])).length, (entry) => shortLink(entry)), element("div", { class: "pictures" }, pictures));
 };
 
 // Under the protocol of the page, or of a claim without runs there, under its first.
