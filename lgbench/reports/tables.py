@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
@@ -86,7 +87,7 @@ def show(table: Table, console: Console) -> None:
         side: Literal["left", "right"] = "left" if column.text else "right"
         lines.add_column(Text(header), justify=side, width=width, overflow="fold", no_wrap=whole)  # wrapping is slow
     for row in texts:
-        lines.add_row(*(row[place] for place in shown))
+        lines.add_row(*(_folded(row[place], width) for place, width in zip(shown, widths, strict=True)))
     if table.title:
         say(table.title, console, "bold")
     if console.soft_wrap:  # rich folds lines wider than the console
@@ -218,6 +219,18 @@ def _least(column: Column, cells: Sequence[Text], breaking: bool) -> int:
     words = max((cell_len(word) for cell in cells for word in cell.plain.split()), default=1)
     name = max(map(cell_len, _words(column.name)), default=1)
     return max(name, min(words, LEAST_TEXT) if column.text and breaking else words)
+
+
+def _folded(text: Text, width: int) -> Text:
+    """Cell whose words beyond the width are broken after + and -, where names have their joints; rich breaks them anywhere."""
+    ends: list[int] = []
+    for word in re.finditer(r"\S+", text.plain):
+        start = word.start()
+        for part in re.finditer(r"[^+-]+[+-]*|[+-]+", word[0]):
+            if word.start() + part.end() - start > width and part.start():
+                start = word.start() + part.start()
+                ends.append(start)
+    return Text("\n").join(text.divide(ends)) if ends else text
 
 
 def _words(name: str) -> list[str]:

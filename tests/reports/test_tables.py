@@ -67,6 +67,15 @@ def test_only_text_is_broken_where_even_words_have_no_room():
     assert "0.123456789012345" in text and text.count("x") == 100 and max(map(len, text.splitlines())) <= 40
 
 
+@pytest.mark.parametrize("width", [20, 30])
+def test_a_name_without_room_is_broken_at_its_joints(width):
+    content = Table("", [Column("test", text=True)], [[Styled(f"{NAME} against lstm", "bold")]])
+    _, _, *lines = shown(content, width).split()
+    pieces = re.findall(r"[^+-]+[+-]?", NAME)
+    assert "".join(lines) == f"{NAME}againstlstm" and len(lines) > 3
+    assert all(line.endswith(("+", "-", pieces[-1], "against", "lstm")) for line in lines)
+
+
 def test_names_of_strangers_move_and_colour_nothing():
     text = shown(Table("[red]t", [Column("a[/b]", text=True)], [["[bold]\x1b[31mx"]]), 80)
     assert "[red]t" in text and "a[/b]" in text and "[bold]\\x1b[31mx" in text and "\x1b" not in text
