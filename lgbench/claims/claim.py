@@ -53,9 +53,6 @@ class Source:
 class Runs:
     """Required runs of a claim."""
 
-    tasks: Annotated[
-        Names, Meta(description='A list of tasks, or families of tasks, such as `["dyck"]`. Each has a verdict of its own.')
-    ]
     seeds: Annotated[ClaimSeeds, Meta(description="How many seeds every entry needs: they are 0, 1, 2 and so on.")]
     protocols: Annotated[
         Names,
@@ -64,6 +61,13 @@ class Runs:
             "decided under every other protocol that was run, too."
         ),
     ] = ("standard",)
+    tasks: Annotated[
+        tuple[Name, ...],
+        Meta(
+            description='A list of tasks, or families of tasks, such as `["dyck"]`. Each has a verdict of its own. Required '
+            "unless every test has its own."
+        ),
+    ] = ()
     plugins: Annotated[
         tuple[Line, ...],
         Meta(description='Packages that have to be installed, such as `["lgbench-attention"]`.'),
@@ -87,16 +91,21 @@ class Runs:
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """Test of an entry against another entry, or against a power law.
+    """Test of an entry against another entry, a number, or a power law.
 
-    With `against`, the number of a seed is the difference entry - against between means over the lengths. With `exponent`, the
-    number is the fitted exponent of a power law over the lengths, minus `exponent`.
+    With `against`, the number of a seed is the difference entry - against between means over the lengths. With `value`, it is
+    the mean over the lengths, minus `value`. With `exponent`, it is the fitted exponent of a power law over the lengths, minus
+    `exponent`.
     """
 
     entry: Annotated[
         Line, Meta(description="The entry that the claim is about, as boards name it, with `@bema` for an average.")
     ]
     against: Annotated[Line | None, Meta(description="The entry that it is compared with, paired by seed.")] = None
+    value: Annotated[
+        Power | None,
+        Meta(description="In place of `against`: a number, such as 0.9, that the mean over the lengths is compared with."),
+    ] = None
     exponent: Annotated[
         Power | None,
         Meta(
@@ -112,10 +121,10 @@ class ClaimTest:
         ),
     ] = "OOD"
     expect: Annotated[
-        Literal["better", "alike"] | None,
+        Literal["better", "worse", "alike"] | None,
         Meta(
-            description="`better` (the default): than the other entry, by more than the margin. `alike`: within the margin "
-            "either way."
+            description="`better` (the default): than the other entry or the value, by more than the margin. `worse`: than the "
+            "value. `alike`: within the margin either way."
         ),
     ] = None
     margin: Annotated[
@@ -127,15 +136,18 @@ class ClaimTest:
             "one above 0.",
         ),
     ] = 0.0
+    tasks: Annotated[tuple[Name, ...], Meta(description="The tasks of this test alone, in place of those of the runs.")] = ()
 
     def __post_init__(self) -> None:
         """Raise UsageError for contradictory keys."""
-        if (self.against is None) == (self.exponent is None):
-            raise UsageError("it needs against, an entry, or exponent, a number, and not both")
+        if sum(other is not None for other in (self.against, self.value, self.exponent)) != 1:
+            raise UsageError("it needs one of against, an entry, value, a number, and exponent, a number")
         if self.entry == self.against:
             raise UsageError(f"it compares {self.entry} with itself; name two entries")
-        if self.exponent is not None and self.expect == "better":
-            raise UsageError("it expects better of an exponent; leave expect out: an exponent is tested within its margin")
+        if self.exponent is not None and self.expect in ("better", "worse"):
+            raise UsageError(f"it expects {self.expect} of an exponent; leave expect out: it is tested within its margin")
+        if self.against is not None and self.expect == "worse":
+            raise UsageError(f"it expects worse of two entries; exchange them: {self.against} better than {self.entry}")
         object.__setattr__(self, "expect", self.expect or ("better" if self.exponent is None else "alike"))
         if self.expect == "alike" and not self.margin:
             raise UsageError("it needs a margin above 0, such as margin = 0.02: nothing is alike within 0")
@@ -154,15 +166,16 @@ class ClaimTest:
         measured = f"{self.metric}, {where}"
         if self.exponent is not None:
             return f"{self.entry} follows length^{self.exponent:g} within {self.margin:g} ({measured})"
+        other = self.against or f"{self.value:g}"
         if self.expect == "alike":
-            return f"{self.entry} like {self.against}, within {self.margin:g} ({measured})"
+            return f"{self.entry} like {other}, within {self.margin:g} ({measured})"
         by = f" by more than {self.margin:g}" if self.margin else ""
-        return f"{self.entry} better than {self.against}{by} ({measured})"
+        return f"{self.entry} {self.expect} than {other}{by} ({measured})"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A file of claims/. Every pair of a task and a test has a verdict under every protocol."""
+    """A file of claims/. Every test has a verdict on each of its tasks, under every protocol."""
 
     name: str
     """Name of the file, without its ending."""
@@ -178,6 +191,21 @@ class Claim:
         ),
     ]
     note: Annotated[Line | None, Meta(description="What a reader should know about the choice of tasks and tests.")] = None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a test without tasks."""
+        for test in self.tests:
+            if not self._tasks(test):
+                raise UsageError(f"it names no task for {test.entry}; name some as tasks of its runs, or of this test")
+
+    @property
+    def parts(self) -> list[tuple[str, ClaimTest]]:
+        """Every task with each of its tests."""
+        tasks = dict.fromkeys(task for test in self.tests for task in self._tasks(test))
+        return [(task, test) for task in tasks for test in self.tests if task in self._tasks(test)]
+
+    def _tasks(self, test: ClaimTest) -> tuple[str, ...]:
+        return test.tasks or self.runs.tasks
 
 
 def default_folder() -> Path:

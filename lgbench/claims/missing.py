@@ -131,7 +131,6 @@ def with_obstacles(claim: Claim, verdicts: Sequence[Verdict], registry: Registry
 
 def require_possible(claim: Claim, registry: Registry) -> None:
     """Raise UsageError for the first test with an obstacle."""
-    for task in claim.runs.tasks:
-        for test in claim.tests:
-            if reason := obstacle(claim, task, test, registry):
-                raise UsageError(f"the claim {claim.name} cannot be run: {reason}")
+    for task, test in claim.parts:
+        if reason := obstacle(claim, task, test, registry):
+            raise UsageError(f"the claim {claim.name} cannot be run: {reason}")

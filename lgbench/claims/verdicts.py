@@ -86,7 +86,7 @@ def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest, members: C
     if test.against is not None:
         second = _of_seeds(models, test, values[test.against])
     else:
-        second = np.full_like(first, test.exponent or 0.0)
+        second = np.full_like(first, test.value if test.exponent is None else test.exponent)
     common = np.isfinite(first) & np.isfinite(second)
     reasons = [*_several(variants), *_unsound(models, variants), *_unmeasured(models, test)]
     if test.exponent is not None:
@@ -95,7 +95,7 @@ def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest, members: C
         reasons.append(f"of {len(members)} tasks of {board.name}, {len(lacking)} have no run: {', '.join(lacking)}")
         seeds = {}  # no seed has all tasks
     against = variants[test.against][:1] if test.against is not None else []
-    lost = failing(models, *(variants[test.entry][:1] + against)) if test.expect == "better" else np.zeros_like(common)
+    lost = np.zeros_like(common) if test.expect == "alike" else failing(models, *variants[test.entry][:1], *against)
     return PairedSample(
         differences=(first - second)[common],
         common=tuple(np.array(models.seeds)[common].tolist()),
@@ -105,7 +105,7 @@ def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest, members: C
         seeds=seeds,
         tasks=len(models.tasks),
         sign=board.metric.sign,
-        most=np.inf if test.against is None else board.metric.highest - board.metric.lowest,
+        most=board.metric.highest - board.metric.lowest if test.exponent is None else np.inf,
         reason="; ".join(reasons),
     )
 
@@ -192,7 +192,7 @@ class Verdict:
     first: float | None = None
     """Mean of the entry, or mean exponent."""
     second: float | None = None
-    """Mean of the compared entry, or the claimed exponent."""
+    """Mean of the compared entry, or the claimed value or exponent."""
     difference: float | None = None
     """Mean of first - second over seeds."""
     low: float | None = None
@@ -201,7 +201,7 @@ class Verdict:
     n: int = 0
     """Number of seeds."""
     p: float | None = None
-    """p of the paired t-test against the nearer end of the margin, corrected (Holm) for the tests of the claim."""
+    """p of the t-test against the nearer end of the margin, corrected (Holm) for the tests of the claim."""
     seeds_needed: int | None = None
     """Seeds needed for a decision of an undecided test, for the same mean and variance of differences."""
     wanted: tuple[Wanted, ...] = ()
@@ -216,11 +216,7 @@ def decide(
     `protocol` is a name, for its versions without changes, or a full label. `results` is None without runs. `families`
     has the installed tasks of each family: a family without runs on some of them is undecided.
     """
-    parts = [
-        _Part(task, test, *_found(results, task, test, families.get(task, ())))
-        for task in claim.runs.tasks
-        for test in claim.tests
-    ]
+    parts = [_Part(task, test, *_found(results, task, test, families.get(task, ()))) for task, test in claim.parts]
     uses = [use for use in _uses(claim, parts) if protocol in (None, str(use)) or (protocol == use.name and not use.changes)]
     return [verdict for use in uses for verdict in _under(claim, use, parts)]
 
@@ -243,7 +239,7 @@ def _found(
         return {}, "there is no run of it"
     if test.metric not in results.metric_names:
         return {}, f"no run has the measurement {test.metric}"
-    if test.against is not None and test.expect == "better" and test.metric not in results.ranking_names:
+    if test.expect != "alike" and test.metric not in results.ranking_names:
         return {}, f"no value of {test.metric} is better than another; expect alike, or name an exponent"
     return samples(results, task, test, members), "there is no run of it"
 
@@ -328,8 +324,8 @@ def _beyond(test: ClaimTest, sample: PairedSample) -> Floats:
     "alike" has a margin on both sides: the nearer end counts, and distances within it are negative.
     """
     differences = sample.differences
-    if test.expect == "better":
-        return -sample.sign * differences - test.margin
+    if test.expect != "alike":
+        return (-sample.sign if test.expect == "better" else sample.sign) * differences - test.margin
     side = 1.0 if differences.mean() >= 0 else -1.0
     return side * differences - test.margin
 
@@ -343,7 +339,7 @@ def _judged(verdict: Verdict, sample: PairedSample, p: float, tests: int) -> Ver
         found = paired_t(sample.differences)
         real = bool(found.low > -test.margin and found.high < test.margin)
     if real:
-        holds = above == (test.expect == "better")
+        holds = above == (test.expect != "alike")
         return replace(verdict, state="confirmed" if holds else "refuted", reason=_evidence(verdict))
     return _undecided(verdict, sample, beyond, tests)
 
@@ -374,9 +370,3 @@ def latest(claim: Claim, verdicts: Sequence[Verdict]) -> list[Verdict]:
     for own in kinds:
         found |= {(verdict.task, verdict.test): verdict for verdict in reversed(own)}  # the most telling comes first
     return [found[part] for part in dict.fromkeys((verdict.task, verdict.test) for verdict in verdicts)]
-
-
-def counts(verdicts: Sequence[Verdict]) -> dict[str, int]:
-    """Number of verdicts of each state, without states of no verdict."""
-    found = {state: sum(verdict.state == state for verdict in verdicts) for state in STATES}
-    return {state: count for state, count in found.items() if count}

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from lgbench.claims.claim import Claim, ClaimTest
 from lgbench.claims.missing import Wanted, command, orders
-from lgbench.claims.verdicts import Verdict, counts
+from lgbench.claims.verdicts import STATES, Verdict, latest
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.tables import Cell, Column, Styled, Table, say, show
@@ -33,7 +33,7 @@ def show_claims(found: Judged, console: Console) -> None:
             show(verdict_table(verdicts, full=False), console)
     without = sum(not verdicts for _, verdicts in decided)
     more = f" {counted(without, 'claim', 'has', 'have')} no verdict." if without else ""
-    say(f"{summary([verdict for _, verdicts in found for verdict in verdicts])}.{more}", console)
+    say(f"{summary(found)}.{more}", console)
     say("`lgbench claims NAME` shows one claim in full, `lgbench claims --missing` the commands for what was not run.", console)
 
 
@@ -52,12 +52,13 @@ def show_missing(found: Judged, results: str | None, console: Console) -> None:
 def show_claim(claim: Claim, verdicts: Sequence[Verdict], console: Console) -> None:
     """Print one claim in full: source, needed runs and all numbers."""
     _say_heading(claim, console)
-    runs = claim.runs
-    needs = f"Needs {len(runs.seeds)} seeds of {', '.join(_archs(claim))} on {', '.join(runs.tasks)}, "
+    runs, tasks = claim.runs, dict.fromkeys(task for task, _ in claim.parts)
+    needs = f"Needs {len(runs.seeds)} seeds of {', '.join(_archs(claim))} on {', '.join(tasks)}, "
     needs += f"protocol {' and '.join(runs.protocols)}{_with('plugins', runs.plugins)}{_with('averages', runs.average)}."
     for sentence in (*filter(None, [claim.note]), needs, *(f"Expected: {test}." for test in claim.tests)):
         say(sentence, console)
     show(verdict_table(verdicts, full=True), console)
+    say(f"{summary([(claim, verdicts)])}.", console)
     for sentence in reasons(verdicts):
         say(sentence, console)
     if any(verdict.wanted for verdict in verdicts):
@@ -110,14 +111,19 @@ def commands(claim: Claim, verdicts: Iterable[Verdict], results: str | None = No
     return [command(order, name, results) for name, own in lacking.items() for order in orders(claim, own)]
 
 
-def summary(verdicts: Sequence[Verdict]) -> str:
-    """Counts of verdicts, such as "2 confirmed, 1 refuted, 3 not run"."""
-    return ", ".join(f"{count} {state}" for state, count in counts(verdicts).items())
+def summary(found: Judged) -> str:
+    """Number of tests that hold, such as "2 of 6 predictions hold (1 refuted, 3 not run)". A test counts once on each task."""
+    states = [verdict.state for claim, verdicts in found for verdict in latest(claim, verdicts)]
+    predictions = counted(len(states), "prediction")
+    if {*states} <= {"not run"}:
+        return f"0 of {predictions} run"
+    others = ", ".join(f"{states.count(state)} {state}" for state in STATES[1:] if state in states)
+    return f"{states.count('confirmed')} of {predictions} hold{f' ({others})' if others else ''}"
 
 
 def pair(test: ClaimTest) -> str:
-    """Entries of a test, such as "transformer+peri-norm against transformer+pre-norm"."""
-    other = f"length^{test.exponent:g}" if test.exponent is not None else test.against
+    """Both sides of a test, such as "transformer+peri-norm against transformer+pre-norm" or "lstm against 0.9"."""
+    other = f"length^{test.exponent:g}" if test.exponent is not None else test.against or f"{test.value:g}"
     return f"{test.entry} against {other}"
 
 

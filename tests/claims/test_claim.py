@@ -35,10 +35,10 @@ def test_a_claim_is_what_its_file_says(tmp_path):
         "new-norm",
         "The new norm is better than the old one.",
         Source("arXiv 0000.00000", "A new norm", "table 2"),
-        Runs(("alpha",), (0, 1, 2, 3, 4), ("quick",)),
+        Runs((0, 1, 2, 3, 4), ("quick",), ("alpha",)),
         (ClaimTest("arch+new", "arch+old"),),
     )
-    assert claim.tests[0] == ClaimTest("arch+new", "arch+old", None, "tvd", "OOD", "better", 0.0)
+    assert claim.tests[0] == ClaimTest("arch+new", "arch+old", metric="tvd", lengths="OOD", expect="better", margin=0.0)
 
 
 def test_every_key_can_be_given(tmp_path):
@@ -69,14 +69,22 @@ exponent = -1
 metric = "kl"
 lengths = "all"
 margin = 0.1
+[[tests]]
+entry = "a"
+value = 0.9
+expect = "worse"
+tasks = ["gamma"]
 """
     content = tomllib.loads(text)
     given = {Claim: {"name", *content}, Source: {*content["source"]}, Runs: {*content["runs"]}}
     given[ClaimTest] = {key for test in content["tests"] for key in test}
     assert given == {kind: {field.name for field in fields(kind)} for kind in given}
     (claim,) = files.read_claims(write_claim(tmp_path, text).parent)
-    assert claim.tests[0] == ClaimTest("a@ema", "a", None, "roc_auc", (16, 32), "alike", 1.0)
-    assert claim.tests[1] == ClaimTest("a", None, -1, "kl", "all", "alike", 0.1)
+    first, second, third = claim.tests
+    assert first == ClaimTest("a@ema", "a", metric="roc_auc", lengths=(16, 32), expect="alike", margin=1.0)
+    assert second == ClaimTest("a", exponent=-1, metric="kl", lengths="all", expect="alike", margin=0.1)
+    assert third == ClaimTest("a", value=0.9, metric="tvd", lengths="OOD", expect="worse", margin=0.0, tasks=("gamma",))
+    assert claim.parts == [*[(task, own) for task in ("alpha", "beta") for own in (first, second)], ("gamma", third)]
     assert claim.runs.average == ("ema",) and claim.runs.plugins == ("my-package",)
 
 
@@ -92,7 +100,8 @@ TEST = '[[tests]]\nentry = "arch+new"\nagainst = "arch+old"'
         (changed("seeds = 5", "seeds = true"), "Expected a number of seeds"),
         (changed("seeds = 5", "sets = 5"), "no key 'sets'"),
         (changed('tasks = ["alpha"]', 'tasks = "alpha"'), "Expected `array`, got `str` - at `$.runs.tasks`"),
-        (changed('tasks = ["alpha"]', "tasks = []"), "Expected `array` of length >= 1 - at `$.runs.tasks`"),
+        (changed('tasks = ["alpha"]', ""), "it names no task for arch+new; name some as tasks of its runs, or of this test"),
+        (CLAIM + 'tasks = ["Alpha"]', "at `$.tests[0].tasks[0]`"),
         (changed('tasks = ["alpha"]', 'tasks = ["Alpha"]'), "at `$.runs.tasks[0]`"),
         (changed('["quick"]', '["qiuck"]'), "no protocol 'qiuck'; did you mean 'quick'?"),
         (changed("[source]", "[sorce]"), "did you mean 'source'?"),
@@ -109,13 +118,17 @@ TEST = '[[tests]]\nentry = "arch+new"\nagainst = "arch+old"'
         (CLAIM + 'lengths = "ood"', "'ood' - at `$.tests[0].lengths`"),
         (CLAIM + "lengths = []", "Expected `array` of length >= 1 - at `$.tests[0].lengths`"),
         (CLAIM + "lengths = [16, 0]", "Expected `int` >= 1 - at `$.tests[0].lengths[1]`"),
-        (CLAIM + 'expect = "worse"', "'worse' - at `$.tests[0].expect`"),
+        (CLAIM + 'expect = "best"', "'best' - at `$.tests[0].expect`"),
+        (CLAIM + 'expect = "worse"', "it expects worse of two entries; exchange them: arch+old better than arch+new"),
         (CLAIM + 'expect = "alike"', "needs a margin above 0"),
         (CLAIM + 'metric = "Tvd-2"', "at `$.tests[0].metric`"),
-        (CLAIM + "exponent = -1", "needs against, an entry, or exponent, a number, and not both - at `$.tests[0]`"),
-        (changed('against = "arch+old"', ""), "needs against, an entry, or exponent"),
+        (CLAIM + "exponent = -1", "needs one of against, an entry, value, a number, and exponent, a number - at"),
+        (CLAIM + "value = 0.9", "needs one of against, an entry, value, a number, and exponent, a number - at `$.tests[0]`"),
+        (changed('against = "arch+old"', "value = nan"), "Expected `float`"),
+        (changed('against = "arch+old"', ""), "needs one of against, an entry, value, a number, and exponent"),
         (changed('against = "arch+old"', "exponent = -1"), "needs a margin above 0"),
-        (changed('against = "arch+old"', 'exponent = -1\nmargin = 1\nexpect = "better"'), "leave expect out"),
+        (changed('against = "arch+old"', 'exponent = -1\nmargin = 1\nexpect = "better"'), "expects better of an exponent"),
+        (changed('against = "arch+old"', 'exponent = -1\nmargin = 1\nexpect = "worse"'), "expects worse of an exponent"),
         (changed('against = "arch+old"', "exponent = -1\nmargin = 1\nlengths = [8]"), "fits an exponent to one length"),
         (changed('against = "arch+old"', 'against = "arch+new"'), "compares arch+new with itself"),
         (CLAIM + "[more]", "no key 'more'"),
@@ -177,8 +190,8 @@ def test_the_power_that_is_asked_for_with_a_norm_is_that_of_the_closed_form():
 
 def test_everything_that_published_claims_name_is_there():
     registry = Registry.load()
-    tests = [(claim, task, test) for claim in PUBLISHED for task in claim.runs.tasks for test in claim.tests]
-    assert [reason for each in tests if (reason := obstacle(*each, registry))] == []
+    parts = [(claim, *part) for claim in PUBLISHED for part in claim.parts]
+    assert [reason for part in parts if (reason := obstacle(*part, registry))] == []
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,54 @@ def test_alike_means_that_the_interval_lies_within_the_margin(tmp_path, mean, ma
         assert one_sided > 0.025
 
 
+@pytest.mark.parametrize("metric", ["tvd", "accuracy"])
+@pytest.mark.parametrize("expect", ["better", "worse", "alike"])
+@pytest.mark.parametrize("mean", [0.3, 0.5, 0.52, 0.7])
+def test_an_entry_is_compared_with_a_number_as_by_a_one_sample_test(tmp_path, metric, expect, mean):
+    margin, new = 0.05, around(mean)
+    keys = f'value = 0.5\nexpect = "{expect}"\nmargin = {margin}\nmetric = "{metric}"'
+    (verdict,) = judged(tmp_path, {"arch+new": new}, CLAIM.replace('against = "arch+old"', keys), metric=metric)
+    means = np.array([(run[16] + run[32]) / 2 for run in new])
+    assert verdict.first == pytest.approx(means.mean(), abs=5.1e-5) and verdict.second == 0.5
+    low, high = stats.ttest_1samp(means, 0.5).confidence_interval()
+    assert (verdict.low, verdict.high) == pytest.approx((low - 0.5, high - 0.5), abs=5.1e-5)
+    lower, higher = means.mean() < 0.5, means.mean() > 0.5
+    below, above = (stats.ttest_1samp(means, 0.5 + end).pvalue < 0.05 for end in (-margin, margin))
+    inside = below and above and abs(means.mean() - 0.5) < margin
+    as_claimed = {"better": lower if metric == "tvd" else higher, "worse": higher if metric == "tvd" else lower}
+    if expect == "alike":
+        expected = "confirmed" if inside else "refuted"
+    else:
+        beyond = abs(means.mean() - 0.5) > margin and as_claimed[expect]
+        expected = "confirmed" if beyond else "refuted"
+    assert verdict.state == expected
+
+
+def test_every_seed_with_the_same_score_decides(tmp_path):
+    """Exact match is 0 or 1 on every seed where a model fails or solves a task altogether."""
+    text = CLAIM.replace('against = "arch+old"', 'value = 0.9\nmetric = "accuracy"')
+    for score, state in ((1.0, "confirmed"), (0.0, "refuted")):
+        runs = [{8: 1.0, 16: score, 32: score}] * 5
+        (verdict,) = judged(tmp_path / state, {"arch+new": runs}, text, metric="accuracy")
+        assert (verdict.state, verdict.p, verdict.difference) == (state, 0, pytest.approx(score - 0.9))
+
+
+def test_a_seed_that_fails_to_fit_says_so_if_it_alone_makes_a_model_fall_short_of_a_number(tmp_path):
+    new = around(0.3)
+    new[3] = {8: 0.5, 16: 0.9, 32: 0.9}
+    (verdict,) = judged(tmp_path, {"arch+new": new}, CLAIM.replace('against = "arch+old"', "value = 0.35"))
+    assert verdict.state == "undecided" and "without seed 3 it is another" in verdict.reason
+
+
+def test_a_test_with_tasks_of_its_own_is_made_there_alone(tmp_path):
+    text = CLAIM + '[[tests]]\nentry = "arch+new"\nvalue = 0.5\ntasks = ["beta"]\n'
+    for task in ("alpha", "beta"):
+        write_runs(tmp_path / "results", {"arch+new": around(0.3), "arch+old": old()}, task)
+    found = decide(claim_of(tmp_path, text), Results(tmp_path / "results"))
+    assert [(v.task, v.test.against, v.test.value) for v in found] == [("alpha", "arch+old", None), ("beta", None, 0.5)]
+    assert {v.state for v in found} == {"confirmed"}
+
+
 def test_a_family_is_undecided_until_all_its_tasks_have_runs(tmp_path):
     entries = {"arch+new": around(0.3), "arch+old": old()}
     write_runs(tmp_path / "results", entries, "one", family="alpha")

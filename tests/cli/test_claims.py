@@ -68,7 +68,7 @@ def test_every_claim_with_a_verdict_has_a_line_for_each_and_the_others_are_count
     assert lines_of(done.stdout) == [("alpha", QUICK, "confirmed"), ("beta", QUICK, "refuted")]
     assert "new-norm: The new norm is better than the old one." in done.stdout
     assert "A new norm (arXiv 0000.00000, table 2)" in done.stdout
-    assert "1 confirmed, 1 refuted, 3 not run. 1 claim has no verdict." in done.stdout
+    assert "1 of 5 predictions hold (1 refuted, 3 not run). 1 claim has no verdict." in done.stdout
     assert "peri-norm:" not in done.stdout
 
 
@@ -94,6 +94,8 @@ def test_one_claim_is_shown_in_full(folder):
             assert number in done.stdout
     assert "Needs 5 seeds of arch+new, arch+old on alpha, beta, tomita-1, protocol quick." in done.stdout
     assert "Expected: arch+new better than arch+old (tvd, OOD)." in done.stdout
+    assert "1 of 3 predictions hold (1 refuted, 1 not run)." in done.stdout
+    assert "0 of 2 predictions run." in invoked("claims", "peri-norm", *options(folder)).stdout
     assert f"{QUICK}: not run: no architecture, norm, attention or position 'arch'" in done.stdout
     assert "lgbench run" not in done.stdout, "what is not installed cannot be run"
 

@@ -113,7 +113,7 @@ const verdictsSection = (claim) => {
   const header = [["task", "name"], ...protocols.map((protocol) => [protocol, "claim"]), ["expected", null]];
   return section(
     "Verdicts by protocol",
-    element("p", {}, "A number is the difference of the first entry less the second, with its 95 % interval over seeds."),
+    element("p", {}, "A number is the first entry less the second, or less what is claimed, with its 95 % interval over seeds."),
     simpleTable(claim.claim, header, lines),
   );
 };
