@@ -122,9 +122,10 @@ def summary(found: Judged) -> str:
 
 
 def pair(test: ClaimTest) -> str:
-    """Both sides of a test, such as "transformer+peri-norm against transformer+pre-norm" or "lstm against 0.9"."""
-    other = f"length^{test.exponent:g}" if test.exponent is not None else test.against or f"{test.value:g}"
-    return f"{test.entry} against {other}"
+    """Both sides of a test, such as "transformer+peri-norm against transformer+pre-norm" or "lstm better than 0.9"."""
+    if test.value is not None:
+        return f"{test.entry} {'like' if test.expect == 'alike' else f'{test.expect} than'} {test.value:g}"
+    return f"{test.entry} against {test.against or f'length^{test.exponent:g}'}"
 
 
 def number(verdict: Verdict) -> str:

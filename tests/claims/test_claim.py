@@ -19,6 +19,8 @@ from lgbench.claims import claim as files
 from lgbench.claims.claim import Claim, ClaimTest, Runs, Source
 from lgbench.claims.missing import obstacle
 from lgbench.experiment.components import find_tasks
+from lgbench.experiment.contexts import board_lengths
+from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
 
 PUBLISHED = files.read_claims(ROOT / "leaderboards" / "claims")
@@ -192,6 +194,28 @@ def test_everything_that_published_claims_name_is_there():
     registry = Registry.load()
     parts = [(claim, *part) for claim in PUBLISHED for part in claim.parts]
     assert [reason for part in parts if (reason := obstacle(*part, registry))] == []
+
+
+def test_published_claims_test_what_is_measured_on_their_tasks_under_their_protocols():
+    registry = Registry.load()
+    for claim in PUBLISHED:
+        for name, test in claim.parts:
+            measurement = registry.measurements.found(test.metric).thing
+            for task in (found.thing for found in find_tasks([name], registry)):
+                assert measurement.source(task), f"{test.metric} is not measured on {task.name}"
+                lengths = board_lengths(task, *PROTOCOLS[claim.runs.protocols[0]].settings(task))
+                assert isinstance(test.lengths, str) or {*test.lengths} <= {*lengths}, (claim.name, task.name)
+
+
+@pytest.mark.parametrize(("name", "fact"), [("c-rasp-nope", "c_rasp"), ("c-rasp-positions", "c_rasp_positions")])
+def test_what_is_claimed_to_generalize_is_what_the_facts_of_tasks_say(name, fact):
+    """Of the 17 languages and 8 algorithmic tasks of arXiv 2410.02140."""
+    (claim,) = (claim for claim in PUBLISHED if claim.name == name)
+    registry = Registry.load()
+    for task, test in claim.parts:
+        facts = find_tasks([task], registry)[0].thing.facts
+        assert getattr(facts, fact) is (test.expect == "better"), task
+    assert len({task for task, _ in claim.parts}) == len(claim.parts) == 25
 
 
 @pytest.mark.parametrize(
