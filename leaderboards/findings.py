@@ -6,9 +6,9 @@ from pathlib import Path
 import factors
 
 from lgbench.claims.claim import read_claims
-from lgbench.claims.verdicts import Verdict, decide
+from lgbench.claims.verdicts import Verdict, decide, latest
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
-from lgbench.reports.claims import Judged, pair
+from lgbench.reports.claims import Judged, pair, summary
 from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
@@ -142,7 +142,7 @@ def _estimate(estimate: Estimate, digits: int) -> str:
 
 def judged(results: Results) -> Judged:
     """Every claim about these families alone, with its verdicts. The others are in field.py."""
-    every = [claim for claim in read_claims(HERE / "claims") if all(_family(task) for task, _ in claim.parts)]
+    every = [claim for claim in read_claims(HERE / "claims") if all(family_of(task) for task, _ in claim.parts)]
     return [(claim, decide(claim, results)) for claim in every]
 
 
@@ -157,14 +157,14 @@ def verdicts(results: Results) -> str:
             for use in dict.fromkeys(verdict.protocol for verdict in own):
                 of_test = [each for each in own if each.test == test and each.protocol == use and each.state != "not run"]
                 if of_test and (use.name != BOARDS_PROTOCOL or str(use) == newest):
-                    by_family = {_family(each.task): _verdict(each) for each in of_test}
+                    by_family = {family_of(each.task): _verdict(each) for each in of_test}
                     shown = pair(test).replace("transformer+", "").replace(" against ", "` against `")
                     lines.append([about, f"`{shown}`", str(use), *(by_family.get(family, "-") for family in FAMILIES)])
                     about = ""
     return markdown_table(lines)
 
 
-def _family(task: str) -> str | None:
+def family_of(task: str) -> str | None:
     return next((family for family in FAMILIES if task == family or task.startswith(f"{family}-")), None)
 
 
@@ -212,6 +212,7 @@ def tables(results: Results) -> dict[str, str]:
     return {
         "runs": runs(results),
         "verdicts": verdicts(results),
+        "summary": summary([(claim, latest(claim, own)) for claim, own in judged(results)]),
         "overall": together(results),
         "factors": markdown_table(factors.table(factors.tested(factors.cells(results)), factors.protocols(results))),
         "published": beside_published(results),

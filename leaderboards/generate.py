@@ -1,4 +1,4 @@
-"""Writes BOARDS.md, and the tables and pictures of both README.md, from the runs; --check names the files that are stale.
+"""Writes BOARDS.md, field.md, and tables and pictures of both README.md, from the runs; --check names the files that are stale.
 
 BOARDS.md is large and follows from the runs, so it is not committed; its SHA-256 is, which changes if any number does.
 """
@@ -15,6 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import field
+import lengths
 from factors import cells, picture, protocols, tested
 from findings import OVERVIEW, boards_of, tables, tvd, versions
 from internals import tables_of_internals
@@ -58,7 +60,7 @@ def boards_page(results: Results) -> str:
     return "\n".join([HEADER, *(f"## {metric}\n\n{boards}" for metric, boards in own.items())])
 
 
-def pictures(results: Results) -> Iterator[tuple[Path, Spec]]:
+def pictures(results: Results, swept: Results) -> Iterator[tuple[Path, Spec]]:
     """Every picture with its specification."""
     yield HERE / "overview.svg", figure(boards_of(results), slots(OVERVIEW, results.entry_order))
     protocol = versions(results)[0]
@@ -66,6 +68,8 @@ def pictures(results: Results) -> Iterator[tuple[Path, Spec]]:
     yield HERE / "factors.svg", picture(maps, tested(maps), protocols(results))
     (readings,) = probed(results, protocol=protocol)
     yield HERE / "predictors.svg", predictor_figure(readings.predictors(), tvd(results), TIMES)
+    if found := lengths.reaches(swept):
+        yield HERE / "lengths.svg", lengths.picture(found)
     for folder in (HERE, INSIDE):
         for command in PLOT.finditer((folder / "README.md.jinja").read_text(encoding="utf-8")):
             yield HERE.parent / command["out"], plotted(shlex.split(command["words"]))
@@ -94,10 +98,11 @@ def mark(spec: Spec) -> str:
 def pages(results: Results, swept: Results) -> dict[Path, str]:
     """The content that every generated page must have, by path."""
     queries = Queries(results, swept)
-    given = {**queries.functions, "protocol": queries.protocol}
+    given = {**queries.functions, "protocol": queries.protocol, "field": field.tables(results)}
     return {
         HERE / "BOARDS.sha256": f"{hashlib.sha256(boards_page(results).encode()).hexdigest()}  BOARDS.md\n",
         HERE / "README.md": filled(HERE / "README.md", tables=tables(results), **given),
+        HERE / "field.md": filled(HERE / "field.md", lengths=lengths.reaches(swept), **given),
         INSIDE / "README.md": filled(INSIDE / "README.md", tables=tables_of_internals(results, swept), **given),
     }
 
@@ -114,7 +119,7 @@ def stale(results: Results, swept: Results) -> list[Path]:
     found = [
         path for path, text in pages(results, swept).items() if not path.exists() or path.read_text(encoding="utf-8") != text
     ]
-    for path, spec in pictures(results):
+    for path, spec in pictures(results, swept):
         if not path.exists() or not path.read_text(encoding="utf-8").endswith(mark(spec)):
             found.append(path)
     return found
@@ -131,7 +136,7 @@ def main() -> None:
     (HERE / "BOARDS.md").write_text(boards_page(results), encoding="utf-8")
     for path, text in pages(results, swept).items():
         path.write_text(text, encoding="utf-8")
-    for path, spec in pictures(results):
+    for path, spec in pictures(results, swept):
         plots.write(spec, path)
         path.write_text(path.read_text(encoding="utf-8") + mark(spec), encoding="utf-8")
 

@@ -1,6 +1,7 @@
 """The published boards are what the published runs say, and the runs are such as could be submitted today."""
 
 import importlib
+import json
 import os
 import re
 import shlex
@@ -10,14 +11,16 @@ import sys
 
 import numpy as np
 import pytest
+from helpers.claim_files import write_runs
 from helpers.filed import check_filed
 from helpers.folders import ROOT
 from scipy import stats
 from statsmodels.api import OLS
 
+from lgbench import run
 from lgbench.cli.main import main
 from lgbench.cli.options import split
-from lgbench.experiment.components import find_entries, find_tasks
+from lgbench.experiment.components import families_of, find_entries, find_tasks
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
@@ -26,6 +29,7 @@ from lgbench.results.stored_runs import stored
 from lgbench.submissions.inspection import inspected
 
 LEADERBOARDS = ROOT / "leaderboards"
+MODULES = ("findings", "factors", "queries", "insides", "field", "lengths", "generate")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +38,7 @@ def scripts():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(LEADERBOARDS)
         patch.delitem(sys.modules, "generate", raising=False)  # plugins/ has a script of that name, which other tests load
-        return {name: importlib.import_module(name) for name in ("findings", "factors", "queries", "internals", "generate")}
+        return {name: importlib.import_module(name) for name in MODULES}
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +76,9 @@ def test_everything_generated_is_what_the_runs_say(generate, results, swept):
 
 def test_no_measured_number_of_a_page_is_typed(generate):
     """Decimals stand in queries and tables alone, except those of other people's numbers and of settings."""
-    allowed = {"0.01", "0.001", "0.002", "0.05", "1.25", "2.13", "3.2"}
-    for folder in (generate.HERE, generate.INSIDE):
-        text = (folder / "README.md.jinja").read_text(encoding="utf-8")
+    allowed = {"0.01", "0.001", "0.002", "0.05", "0.9", "1.25", "2.13", "3.2"}
+    for page in (generate.HERE / "README.md", generate.HERE / "field.md", generate.INSIDE / "README.md"):
+        text = page.with_suffix(".md.jinja").read_text(encoding="utf-8")
         prose = re.sub(r"\{\{.*?\}\}|\{%.*?%\}|```.*?```|arXiv\s+\d{4}\.\d{5}", "", text, flags=re.DOTALL)
         assert set(re.findall(r"\b\d+\.\d+\b", prose)) <= allowed
 
@@ -147,9 +151,95 @@ def test_the_script_of_the_published_runs_asks_for_what_there_is_and_can_be_subm
         assert {task for protocol, task, own in asked if (protocol, own) == ("standard", entry)} == every
 
 
-def test_the_runs_of_the_page_on_internals_are_those_that_its_script_asks_for(tmp_path, swept):
+def test_the_script_of_the_field_asks_for_whole_families_and_all_that_its_claims_lack(scripts, tmp_path):
+    """`lgbench submit` takes whole families."""
+    registry, asked = Registry.load(), {}
+    families = families_of(registry)
+    for options in asked_by("field.sh", tmp_path):
+        tasks, entries = named_by(options, registry)
+        assert options["protocol"] == "standard" and len(options["seeds"]) >= PROTOCOLS["standard"].submitted_seeds
+        assert all({*tasks} >= {*own} or {*tasks}.isdisjoint(own) for own in families.values())
+        asked |= {(task, entry): options["seeds"] for task in tasks for entry in entries}
+    for claim, verdicts in scripts["field"].judged(Results(LEADERBOARDS / "runs")):
+        for wanted in (each for verdict in verdicts for each in verdict.wanted):
+            assert {*asked[wanted.task, wanted.arch]} >= {*wanted.seeds}, claim.name
+
+
+def test_the_script_of_training_lengths_asks_for_the_languages_of_the_picture(scripts, tmp_path):
+    lengths, registry = scripts["lengths"], Registry.load()
+    asked = [(*named_by(options, registry), options["set"]) for options in asked_by("lengths.sh", tmp_path)]
+    assert [changes for _, _, changes in asked] == [{lengths.SETTING: str(n)} for n in (8, 16, 32, 64, 128)]
+    for tasks, entries, _ in asked:
+        assert {*tasks} == {task for own in lengths.TASKS.values() for task in own} and entries == [lengths.ENTRY]
+    for title, tasks in lengths.TASKS.items():
+        facts = [find_tasks([task], registry)[0].thing.facts for task in tasks]
+        assert [own.c_rasp for own in facts] == [title.startswith("with ")] * 8
+
+
+def test_the_picture_of_training_lengths_has_the_longest_right_length_of_the_median_seed(scripts, tmp_path, monkeypatch):
+    """Of tiny trainings, against the values that SQL has; a limit that some of them keep to some length."""
+    lengths = scripts["lengths"]
+    changes = {"train.max_length": "4,8", "train.steps": 5, "evaluate.max_length": 32, "evaluate.contexts": 8}
+    run(
+        ["tomita-2", "tomita-5"],
+        "pre-norm",
+        protocol="quick",
+        seeds=range(3),
+        set=changes,
+        average=[],
+        results=tmp_path,
+        workers=1,
+    )
+    results = Results(tmp_path)
+    sql = """select task, changes['train.max_length']::int, seed, list((length, value) order by length) from results
+        where metric = 'tvd' and on_boards and step = 5 and entry = 'transformer+pre-norm' group by all"""
+    rows = results.connection.execute(sql).fetchall()
+    limit = float(np.median([value for *_, points in rows for _, value in points]))
+    monkeypatch.setattr(lengths, "RIGHT", limit)
+    expected: dict[tuple[str, int], list[int]] = {}
+    for task, trained, _, points in rows:
+        wrong = [length for length, value in points if value >= limit]
+        right = [length for length, _ in points if not wrong or length < wrong[0]]
+        expected.setdefault((task, trained), []).append(max(right, default=0))
+    found = lengths.reaches(results)
+    assert {(reach.task, reach.trained): reach.right_to for reach in found} == {
+        key: sorted(own)[1] for key, own in expected.items()
+    }
+    drawn = json.dumps(lengths.picture(found), ensure_ascii=False)
+    assert all(f'"{reach.right_to}"' in drawn or f'"≥{reach.right_to}"' in drawn for reach in found)
+
+
+def test_our_accuracy_stands_beside_the_published_one_of_the_same_network(scripts, tmp_path):
+    for version, mean in ((6, 0.9), (7, 0.73)):
+        runs = {"lstm": [{8: 1.0, 16: mean + noise, 32: mean - noise} for noise in (0.01, -0.02, 0.03)]}
+        write_runs(
+            tmp_path / str(version), runs, "parity-check", metric="accuracy", protocol="standard", protocol_version=version
+        )
+    lines = [line.strip("| ").split(" | ") for line in scripts["field"].chomsky(Results(tmp_path)).splitlines()]
+    table = {task: dict(zip(lines[0][1:], own, strict=True)) for task, *own in lines[2:]}
+    assert len(table) == 15 and table["parity-check"] | {"lstm": ""} == {
+        "rnn": "100 / not run",
+        "stack-rnn": "100 / not run",
+        "tape-rnn": "100 / not run",
+        "transformer": "52.0 / not run",
+        "lstm": "",
+    }
+    assert table["parity-check"]["lstm"] == "100 / 73.0" and table["bucket-sort"]["lstm"] == "? / not run"
+
+
+def test_every_prediction_stands_once_on_the_page_of_the_field(scripts):
+    field = scripts["field"]
+    found = field.judged(Results(LEADERBOARDS / "runs"))
+    rows = [line.split(" | ")[2:] for line in field.predictions(found).splitlines()[2:]]
+    tasks = [task for row in rows for cell in row for task in cell.strip("| ").split(", ") if task]
+    assert len(rows) == sum(len(claim.tests) for claim, _ in found)
+    assert sorted(tasks) == sorted(task for claim, _ in found for task, _ in claim.parts)
+    assert f"of {len(tasks)} predictions" in field.summary(found)
+
+
+def test_the_runs_of_the_page_on_insides_are_those_that_its_script_asks_for(tmp_path, swept):
     registry, asked = Registry.load(files=[LEADERBOARDS / "inside" / "exact_parts.py"]), set()
-    for options in asked_by("inside/sweeps.sh", tmp_path):
+    for options in (*asked_by("inside/sweeps.sh", tmp_path), *asked_by("lengths.sh", tmp_path)):
         tasks, entries = named_by(options, registry)
         changes = [(name, as_number(value)) for name, values in options["set"].items() for value in values.split(",")]
         changes.append(("precision", options["precision"]))

@@ -162,8 +162,9 @@ class ClaimTest:
 
     def __str__(self) -> str:
         """Expectation, such as "transformer+peri-norm better than transformer+pre-norm"."""
-        where = f"at lengths {', '.join(map(str, self.lengths))}" if isinstance(self.lengths, tuple) else str(self.lengths)
-        measured = f"{self.metric}, {where}"
+        lengths = (self.lengths,) if isinstance(self.lengths, str) else self.lengths
+        at = "" if isinstance(self.lengths, str) else "at length " if len(lengths) == 1 else "at lengths "
+        measured = f"{self.metric}, {at}{', '.join(map(str, lengths))}"
         if self.exponent is not None:
             return f"{self.entry} follows length^{self.exponent:g} within {self.margin:g} ({measured})"
         other = self.against or f"{self.value:g}"

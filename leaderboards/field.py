@@ -1,0 +1,80 @@
+"""The tables of field.md: what is claimed about the tasks of the field, and what the runs say."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+from findings import family_of, markdown_table
+
+from lgbench.claims.claim import Claim, ClaimTest, read_claims
+from lgbench.claims.verdicts import STATES, Verdict, decide, latest
+from lgbench.experiment.protocols import BOARDS_PROTOCOL
+from lgbench.reports.claims import Judged, summary
+from lgbench.results.boards import Board
+from lgbench.results.leaderboard import Results
+
+HERE = Path(__file__).parent
+
+
+def judged(results: Results) -> Judged:
+    """Every claim about tasks of packs, with one verdict on each test and task."""
+    every = [claim for claim in read_claims(HERE / "claims") if not all(family_of(task) for task, _ in claim.parts)]
+    return [(claim, latest(claim, decide(claim, results))) for claim in every]
+
+
+def papers(found: Judged) -> str:
+    """Lines of papers: how many of a paper's predictions hold."""
+    by_source: dict[tuple[str, str], list[tuple[Claim, Sequence[Verdict]]]] = {}
+    for claim, verdicts in found:
+        by_source.setdefault((claim.source.paper, claim.source.title), []).append((claim, verdicts))
+    lines = [["paper", "predictions", "claims"], [":--", ":--", ":--"]]
+    for (paper, title), own in sorted(by_source.items()):
+        names = ", ".join(f"[{claim.name}](claims/{claim.name}.toml)" for claim, _ in own)
+        lines.append([f"{title} ({paper})", summary(own), names])
+    return markdown_table(lines)
+
+
+def predictions(found: Judged) -> str:
+    """Lines of tests: the tasks of each verdict."""
+    lines = [["claim", "prediction", *STATES], [":--"] * (2 + len(STATES))]
+    for claim, verdicts in found:
+        about = claim.claim
+        for test in claim.tests:
+            lines.append([about, _shown(test), *(_tasks(verdicts, test, state) for state in STATES)])
+            about = ""
+    return markdown_table(lines)
+
+
+def _shown(test: ClaimTest) -> str:
+    return str(test).replace("transformer+", "")
+
+
+def _tasks(verdicts: Sequence[Verdict], test: ClaimTest, state: str) -> str:
+    return ", ".join(verdict.task for verdict in verdicts if verdict.test == test and verdict.state == state)
+
+
+def chomsky(results: Results) -> str:
+    """Accuracy (%) on the Chomsky benchmark: the published score of each network, and ours under the newest version."""
+    with (HERE / "chomsky.csv").open(encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    lines = [[task.replace("transformer+pre-norm", "transformer") for task in header], [":--", *["--:"] * (len(header) - 1)]]
+    for task, *published in rows:
+        ours = _accuracies(results, task)
+        cells = zip(published, header[1:], strict=True)
+        lines.append([task, *(f"{score or '?'} / {ours.get(entry, 'not run')}" for score, entry in cells)])
+    return markdown_table(lines)
+
+
+def _accuracies(results: Results, task: str) -> dict[str, str]:
+    """OOD accuracy in percent, by entry; empty without runs."""
+    boards = results.boards("accuracy", task, BOARDS_PROTOCOL) if task in results.task_names else []
+    if not boards:
+        return {}
+    newest: Board = max(boards, key=lambda board: board.protocol.version)
+    return {row.entry: f"{100 * cell.mean:.1f}" for row in newest.rows if (cell := row.cell("OOD"))}
+
+
+def tables(results: Results) -> dict[str, str]:
+    """The tables of field.md, by the names that it gives."""
+    found = judged(results)
+    return {"summary": summary(found), "papers": papers(found), "predictions": predictions(found), "chomsky": chomsky(results)}

@@ -1,0 +1,49 @@
+#!/bin/sh
+# Makes the runs of field.md, the cheapest first: what its claims need, and then every other task and entry of the field. The same
+# command goes on where it was stopped, in the same folder. After each line, the runs can be submitted.
+#
+#     leaderboards/field.sh RESULTS
+#
+# Runs that `lgbench submit` takes need a checkout without changes, and the packs installed from wheels: docs/how-to/submit-and-verify.md
+# says how. LGBENCH names the command, if it is not on the path; LGBENCH=echo prints what would be run.
+set -eu
+results=${1:?a results folder}
+lgbench=${LGBENCH:-lgbench}
+
+CHOMSKY=even-pairs,modular-arithmetic,parity-check,cycle-navigation,stack-manipulation,reverse-string,modular-arithmetic-brackets,solve-equation
+CHOMSKY=$CHOMSKY,duplicate-string,missing-duplicate,odds-first,binary-addition,binary-multiplication,square-root,bucket-sort
+WRITTEN=copy-unique,copy-repeat,sort,count,binary-majority,majority,interleaved-majority,mode,parity-uniform-ones,binary-addition-written
+ADDITION=decimal-addition,decimal-addition-reversed,decimal-addition-hints,decimal-addition-hints-reversed,decimal-addition-coupled
+LANGUAGES=regular,counter,shuffle,boolean,pfa,hmm
+STATE=word-problem,flip-flop,boxes
+RECALL=multi-query-recall,selective-copying,variable-tracking,k-hop,induction-heads
+GAMES=connect-four,othello
+
+# TASKS ENTRIES: all of these runs that are not there yet.
+runs() {
+    "$lgbench" run --protocol standard --seeds 0:5 --task "$1" --arch "$2" --average none --results "$results"
+}
+
+# What the claims need.
+runs "$CHOMSKY" pre-norm
+runs "$LANGUAGES,$WRITTEN" pre-norm
+runs "$CHOMSKY" rnn
+runs tomita,regular,"$WRITTEN,$ADDITION" coupled
+runs decimal-addition-coupled pre-norm
+runs regular,"$CHOMSKY",copy-repeat,copy-unique lstm
+runs copy-repeat,copy-unique rope,mamba-2
+runs parity-check,word-problem deltanet,deltanet-negative,mamba-2
+runs word-problem deltaproduct,deltaproduct-negative
+runs "$CHOMSKY" stack-rnn
+runs "$CHOMSKY" tape-rnn
+
+# Every task of the packs, for the board by class.
+for entry in pre-norm rope randomised-learned peri-norm lstm mamba-2 deltanet-negative stick-breaking deltaproduct-negative stack-rnn; do
+    runs "$CHOMSKY" $entry
+    runs "$LANGUAGES" $entry
+    runs "$WRITTEN" $entry
+    runs "$GAMES" $entry
+    runs "$ADDITION" $entry
+    runs "$STATE" $entry
+    runs "$RECALL" $entry
+done

@@ -1,0 +1,127 @@
+"""How far a transformer generalizes against the length of its training inputs: the picture of field.md, from lengths.sh's runs.
+
+Theory has thresholds: with a program in C-RASP a transformer generalizes to all lengths if it trains on long enough inputs
+(arXiv 2410.02140).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2
+from statistics import median_low
+from typing import Any, NamedTuple
+
+import altair as alt
+import numpy as np
+
+from lgbench.experiment.record import ProtocolUse
+from lgbench.reports.figure import Spec, on_paper
+from lgbench.reports.marks import PAPER
+from lgbench.results.leaderboard import Results
+from lgbench.results.models import most_telling_first
+from lgbench.results.statistics import effective_length
+from lgbench.results.sweeps import without
+
+ENTRY = "transformer+pre-norm"
+SETTING = "train.max_length"
+RIGHT = 0.05
+"""A model is right at a length where its TVD is below this, as in the claims about C-RASP."""
+
+TASKS = {
+    "with a program in C-RASP": (
+        "tomita-2",
+        "tomita-7",
+        "regular-d-2",
+        "regular-d-12",
+        "regular-abcde",
+        "regular-ab-d-bc",
+        "counter-2",
+        "shuffle-2",
+    ),
+    "without a program": (
+        "regular-012-0-2",
+        "regular-aa",
+        "regular-aaaa",
+        "regular-abab",
+        "regular-parity",
+        "tomita-3",
+        "tomita-5",
+        "tomita-6",
+    ),
+}
+"""Languages by the facts of their tasks."""
+
+
+class Reach(NamedTuple):
+    """How far a transformer generalizes on a task after training on inputs of one length."""
+
+    task: str
+    protocol: ProtocolUse
+    """Protocol without the setting."""
+    trained: int
+    """Training length."""
+    right_to: int
+    """Longest length up to which a model is right, median over seeds; 0 for one that is wrong at the shortest."""
+    tested: int
+    """Longest tested length."""
+
+
+def reaches(results: Results) -> list[Reach]:
+    """Reach on every task at every training length with runs, under the most telling protocol."""
+    tasks = [task for own in TASKS.values() for task in own if task in results.task_names]
+    every = [reach for task in tasks for reach in _of_task(results, task)]
+    first = most_telling_first({reach.protocol for reach in every})[:1]
+    return [reach for reach in every if reach.protocol in first]
+
+
+def _of_task(results: Results, task: str) -> list[Reach]:
+    found = []
+    for header, models in results.models("tvd", task):
+        if ENTRY in models.entries and SETTING in dict(header.protocol.changes):
+            values = models.values[models.entries.index(ENTRY), :, 0]  # (S, L)
+            right = [effective_length(models.lengths, (own < RIGHT).tolist()) for own in values if np.isfinite(own).all()]
+            if right:
+                protocol = without(header.protocol, SETTING)
+                found.append(Reach(task, protocol, header.train_length, median_low(right), models.lengths[-1]))
+    return found
+
+
+WIDTH, CELL = 170, 13
+"""Width of a panel and height of a row, in points."""
+MOST = 6
+"""Cells are darkest at 2^6 training lengths."""
+
+
+def picture(found: Sequence[Reach]) -> Spec:
+    """Figure with a row for each task, a panel for the tasks with and without a program, and the training lengths across."""
+    panels = [_panel(title, tasks, found) for title, tasks in TASKS.items()]
+    spec: Spec = alt.vconcat(*panels, spacing=8).to_dict()
+    lines = [
+        f"longest length up to which TVD is below {RIGHT}, by training length;",
+        "median of seeds; dark where that is many training lengths",
+    ]
+    page = on_paper(f"Length of training inputs, {found[0].protocol}", lines)
+    return page | {key: value for key, value in spec.items() if key not in ("$schema", "config")}
+
+
+def _panel(title: str, tasks: Sequence[str], found: Sequence[Reach]) -> alt.LayerChart:
+    rows = [
+        {
+            "task": reach.task,
+            "trained": reach.trained,
+            "reach": f"{'≥' if reach.right_to == reach.tested else ''}{reach.right_to}",
+            "doublings": log2(max(1.0, reach.right_to / reach.trained)),
+        }
+        for reach in found
+        if reach.task in tasks
+    ]
+    size: dict[str, Any] = {"labelFontSize": PAPER.text, "ticks": False, "domain": False}
+    x = alt.X("trained:O", title=None, axis=alt.Axis(orient="top", labelAngle=0, **size))
+    y = alt.Y("task:N", sort=list(tasks), title=None, axis=alt.Axis(labelLimit=0, **size))
+    chart = alt.Chart(alt.InlineData(values=rows)).encode(x=x, y=y)
+    # Half of the scale, so that black text can be read on every cell.
+    color = alt.Color("doublings:Q", legend=None, scale=alt.Scale(scheme="blues", domain=[0, 2 * MOST]))
+    text = chart.mark_text(fontSize=PAPER.text).encode(text="reach:N")
+    heading = alt.TitleParams(title, fontSize=PAPER.text, anchor="start")
+    height = CELL * len({row["task"] for row in rows})
+    return alt.LayerChart(layer=[chart.mark_rect().encode(color=color), text], title=heading, width=WIDTH, height=height)
