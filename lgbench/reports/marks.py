@@ -238,7 +238,7 @@ class Styles:
 
 
 def layers(scale: ValueScale, axes: Axes, data: Data, look: Look, styles: Styles) -> list[alt.Chart]:
-    """Layers of curves over training lengths, landmark and chance level. Only axes of lengths show training lengths."""
+    """Layers of curves over training lengths, landmark and baseline. Only axes of lengths show training lengths."""
     base = alt.Chart(alt.NamedData(name=data.cells)).encode(x=axes.across.encoded(axes.marked, axes.title))
     y = _upright(scale, axes, look)
     points = base.mark_point(filled=True, size=look.symbol, opacity=1, stroke=look.halo, strokeWidth=look.line * 0.3)

@@ -27,7 +27,7 @@ SCHEMA = pa.schema(
         ("changes", pa.map_(pa.string(), pa.string())),  # settings that --set changed, and their values
         ("plugins", pa.map_(pa.string(), pa.string())),  # packages that decide the number, with their versions and sources
         ("seed", pa.int64()),
-        ("weights", pa.string()),  # raw, the name of an averager, or chance for the task's chance level
+        ("weights", pa.string()),  # raw, the name of an averager, or "chance" for the context-free baseline
         ("metric", pa.string()),  # the name of a measurement; train_loss, gradient_norm
         ("metric_version", pa.int32()),  # null for the training curve
         ("step", pa.int32()),  # optimizer steps done
