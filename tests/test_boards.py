@@ -29,7 +29,7 @@ from lgbench.results.stored_runs import stored
 from lgbench.submissions.inspection import inspected
 
 LEADERBOARDS = ROOT / "leaderboards"
-MODULES = ("findings", "factors", "queries", "insides", "field", "lengths", "generate")
+MODULES = ("findings", "factors", "queries", "internals", "field", "lengths", "generate")
 
 
 @pytest.fixture(scope="module")
