@@ -36,6 +36,7 @@ from lgbench.results.entries import PREFIX
 from lgbench.results.grid import Grid, grid
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import described
+from lgbench.results.published import with_own
 from lgbench.results.trainings import BoardSteps, trainings
 from lgbench.terminal import counted
 
@@ -133,7 +134,8 @@ def _by_name(
     steps = {_place(each.board): each for each in with_steps if each.curves}
     found: dict[str, list[PageBoard]] = {}
     for board in results.boards(metric, None, protocol, baseline=baseline, apart=apart):
-        found.setdefault(board.name, []).append(PageBoard(kind, board, steps.get(_place(board))))
+        whole = board if results.reference is None else with_own(results, board)
+        found.setdefault(board.name, []).append(PageBoard(kind, whole, steps.get(_place(board))))
     return found
 
 

@@ -69,14 +69,16 @@ def shown(
     for each in families if name is None else [name]:
         own, _ = results.one_protocol(metric, each, protocol, inside=inside)
         found = results.boards(metric, each, own, baseline=baseline, inside=inside)
-        boards += found if own is None else [_with_own(results, board, inside) for board in found]
+        boards += found if own is None else [with_own(results, board, inside) for board in found]
     return Shown(boards, label, others)
 
 
-def _with_own(results: Results, board: Board, inside: Inside | None) -> Board:
+def with_own(results: Results, board: Board, inside: Inside | None = None) -> Board:
     """Board with the names of own entries, and with own runs of other protocols below."""
     query = "select distinct protocol, task_version, entry from models where own and belongs(family, task, $name)"
     own = {(results.protocols[number], version, entry) for number, version, entry in results.rows(query, {"name": board.name})}
+    if not own:
+        return replace(board, own=())
     every = [
         (header.protocol, models)
         for header, models in results.models(board.metric.name, board.name, inside=inside)

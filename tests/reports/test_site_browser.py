@@ -24,6 +24,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from lgbench.claims.claim import read_claims
 from lgbench.claims.verdicts import decide
 from lgbench.cli.main import main
+from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.reports import boards as boards_report
 from lgbench.reports import site
 from lgbench.results.leaderboard import Results
@@ -548,6 +549,27 @@ def test_a_claim_has_a_page_with_its_paper_its_runs_and_its_verdicts(browser, tm
     assert runs.all_text_contents() == [f"arch+new: {QUICK}", f"arch+old: {QUICK}", f"arch+new beside arch+old: {QUICK}"]
     runs.first.get_by_role("link").click()
     expect(page.get_by_role("table", name="Results of arch+new").locator("tbody tr")).to_have_count(1)
+    watch.close()
+    watch.check()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_own_entries_are_marked_beside_published_ones_and_stand_below_under_other_protocols(browser, tmp_path, width):
+    standard = {"protocol": "standard", "protocol_version": PROTOCOLS["standard"].version}
+    own, filed = tmp_path / "own", tmp_path / "filed"
+    write_runs(filed, {"arch+old": around(0.5), "arch+good": around(0.2, sign=-1)}, **standard)
+    write_runs(own / "ranked", {"arch+new": around(0.3)}, **standard)
+    write_runs(own / "short", {"arch+new": around(0.1)}, protocol="short", protocol_version=1)
+    watch = Watch(browser, site.write(site.pages(Results(own, filed)), tmp_path / "site").as_uri())
+    page = watch.open("#/task/alpha", width=width)
+    assert names(page) == ["arch+good", "arch+new *", "arch+old", "arch+new (short/1)"]
+    assert set(page.locator(".legend a").all_inner_texts()) == {"arch+good", "arch+new", "arch+old", "arch+new (short/1)"}
+    expect(page.locator(".notes")).to_contain_text("Entries with * have runs of yours.")
+    expect(page.locator(".notes code")).to_have_text("lgbench run --task alpha --protocol standard --seeds 0:5")
+    assert page.locator("tbody tr").last.locator(".standing").all_inner_texts() == ["–", "–"]
+    page.locator("tbody a").last.click()
+    expect(page.locator("h1")).to_have_text("arch+new")
+    expect(page.get_by_role("navigation", name="Protocol").locator("[aria-current]")).to_have_text("short/1")
     watch.close()
     watch.check()
 

@@ -6,7 +6,7 @@ const MAX_DRAWN = 8;
 const chosen = { text: "", weights: new Set(allWeights), drawn: null, atLength: null };
 
 const drawnAtFirst = (board) =>
-  new Set(board.rows.filter((row) => weightsOf(row.entry) === "raw").slice(0, MAX_DRAWN).map((row) => row.entry));
+  new Set([...board.unranked, ...board.rows].filter((row) => weightsOf(row.entry) === "raw").slice(0, MAX_DRAWN).map((row) => row.entry));
 
 const boardFacets = (pageBoard) => {
   const family = INDEX.families.find(({ name, tasks }) => name === pageBoard.name || tasks.includes(pageBoard.name));
@@ -167,8 +167,9 @@ class BoardView {
     const board = boardOf(pageBoard);
     this.pageBoard = pageBoard;
     this.board = board;
+    this.rows = [...board.rows, ...board.unranked];
     this.ticks = new Map();
-    this.drawn = chosen.drawn && board.rows.some((row) => chosen.drawn.has(row.entry)) ? chosen.drawn : drawnAtFirst(board);
+    this.drawn = chosen.drawn && this.rows.some((row) => chosen.drawn.has(row.entry)) ? chosen.drawn : drawnAtFirst(board);
     this.key = element("div");
     this.canvas = element("div");
     this.atLength = pageBoard.steps.includes(chosen.atLength) ? chosen.atLength : null;
@@ -233,7 +234,7 @@ class BoardView {
 
   shown() {
     const wanted = chosen.text.trim().toLowerCase();
-    return this.board.rows.filter(
+    return this.rows.filter(
       ({ entry }) => chosen.weights.has(weightsOf(entry)) && entry.toLowerCase().includes(wanted),
     );
   }
@@ -241,7 +242,7 @@ class BoardView {
   // Hide what is filtered out, group what is left, and draw what is ticked of it.
   update() {
     const shown = new Set(this.shown());
-    const ticked = this.board.rows.filter((row) => shown.has(row) && this.drawn.has(row.entry));
+    const ticked = this.rows.filter((row) => shown.has(row) && this.drawn.has(row.entry));
     colours.keep(ticked.map((row) => row.entry));
     for (const { row, line } of this.table.lines) {
       line.hidden = !shown.has(row);
@@ -250,7 +251,7 @@ class BoardView {
       tick.style.accentColor = ticked.includes(row) ? colours.of(row.entry) : "";
     }
     this.group(this.table);
-    this.status.textContent = `${shown.size} of ${this.board.rows.length} entries shown, ${ticked.length} drawn`;
+    this.status.textContent = `${shown.size} of ${this.rows.length} entries shown, ${ticked.length} drawn`;
     const chart = boardCurves(this.pageBoard, ticked, this.atLength);
     this.key.replaceChildren(legend(ticked.map((row) => row.entry), chart.contextFree.length));
     this.canvas.replaceChildren(chart.series.length ? drawCurves(chart) : this.nothing(ticked));
@@ -288,7 +289,7 @@ class BoardView {
       above: lengths.length ? above : null,
       below: board.context_free.length ? element("tr", {}, columns.map(contextFreeCell)) : null,
       columns,
-      rows: board.rows,
+      rows: this.rows,
       sorted: "tier",
       changed: (table) => this.group(table),
     });
@@ -317,13 +318,19 @@ class BoardView {
         title: "entry",
         class: "name",
         sort: (row) => row.entry,
-        cell: (row) => element("th", { scope: "row", class: "name" }, linkTo(row.entry, this.pageBoard.metric, this.pageBoard.protocol)),
+        cell: (row) => this.nameCell(row.entry),
         contextFree: () => element("th", { scope: "row", class: "name", ...explains("context-free baseline") }, "context-free baseline"),
       },
       this.numberColumn("OOD", "OOD", "OOD", null),
       { name: "picture", title: element("span", { class: "unseen" }, "OOD, drawn"), class: "picture", cell: this.picture() },
       ...this.againstColumn(),
     ];
+  }
+
+  nameCell(entry) {
+    const protocol = unranked(entry)?.protocol ?? this.pageBoard.protocol;
+    const mark = this.board.own?.includes(entry) ? " *" : null;
+    return element("th", { scope: "row", class: "name" }, linkTo(entry, this.pageBoard.metric, protocol), mark);
   }
 
   standingColumns() {
@@ -397,7 +404,7 @@ class BoardView {
 
   // The interval of the OOD mean, on one scale for all rows.
   picture() {
-    const means = this.board.rows.map((row) => cellOf(row, "OOD")).filter((cell) => cell !== null);
+    const means = this.rows.map((row) => cellOf(row, "OOD")).filter((cell) => cell !== null);
     const ends = means.flatMap(({ mean, low, high }) => [low ?? mean, high ?? mean]);
     const x = ends.length ? scaled(ends, 4, 92) : null;
     return (row) => {

@@ -42,7 +42,9 @@ const perfectOf = (metric) => (metric.lower_is_better ? metric.low : metric.high
 
 const entries = Object.keys(INDEX.entries);
 const known = (entry) => Object.hasOwn(INDEX.entries, entry);
-const weightsOf = (entry) => INDEX.entries[entry]?.weights ?? "raw";
+// Entry and protocol of an own entry below the published ones, which is named as in "lstm (short/1)".
+const unranked = (name) => (known(name) ? undefined : name.match(/^(?<entry>.*) \((?<protocol>.*)\)$/)?.groups);
+const weightsOf = (entry) => INDEX.entries[unranked(entry)?.entry ?? entry]?.weights ?? "raw";
 const placeOf = (entry) => INDEX.entries[entry]?.place ?? 0;
 const baseOf = (entry) => INDEX.entries[entry]?.base ?? entry;
 const allWeights = [...new Set(entries.map(weightsOf))].sort((a, b) => (b === "raw") - (a === "raw") || (a < b ? -1 : 1));

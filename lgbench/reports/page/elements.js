@@ -21,7 +21,7 @@ const breakable = (text) =>
   text.split(/(?<=[+])|(?=@)/).flatMap((piece, at) => (at ? [element("wbr"), piece] : [piece]));
 
 const linkTo = (entry, ...rest) =>
-  element("a", { href: linkToEntry(entry, ...rest), class: "entry", ...explains(`@${weightsOf(entry)}`) }, ...breakable(entry));
+  element("a", { href: linkToEntry(unranked(entry)?.entry ?? entry, ...rest), class: "entry", ...explains(`@${weightsOf(entry)}`) }, ...breakable(entry));
 
 // One tooltip for the whole page: of words, of points of charts, of cells of the grid.
 const tooltip = document.getElementById("tooltip");
@@ -87,11 +87,12 @@ const term = (text) => element("a", { class: "term", href: link("glossary", word
 // In running text, words of the glossary that are no everyday words become terms, and papers become links.
 const escaped = (name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/\/N$/, "/\\d+");
 const JARGON = [...WORDS.keys()].filter((name) => /[^a-z]/.test(name)).sort((a, b) => b.length - a.length).map(escaped);
-const MARKED = new RegExp(`(arXiv \\d{4}\\.\\d{5}|(?<!\\w)(?:${JARGON.join("|")})(?![\\w-]))`);
+const MARKED = new RegExp(`(\`[^\`]+\`|arXiv \\d{4}\\.\\d{5}|(?<!\\w)(?:${JARGON.join("|")})(?![\\w-]))`);
 
 const prose = (text) =>
   text.split(MARKED).map((piece, at) => {
     if (at % 2 === 0) return piece;
+    if (piece.startsWith("`")) return element("code", {}, piece.slice(1, -1));
     return piece.startsWith("arXiv") ? element("a", { href: `https://arxiv.org/abs/${piece.slice(6)}` }, piece) : term(piece);
   });
 
