@@ -93,9 +93,8 @@ class Runs:
 class ClaimTest:
     """Test of an entry against another entry, a number, or a power law.
 
-    With `against`, the number of a seed is the difference entry - against between means over the lengths. With `value`, it is
-    the mean over the lengths, minus `value`. With `exponent`, it is the fitted exponent of a power law over the lengths, minus
-    `exponent`.
+    The number of a seed: with `against`, the difference entry - against between means over the lengths; with `value`, the mean
+    over the lengths minus `value`; with `exponent`, the fitted exponent of a power law over the lengths minus `exponent`.
     """
 
     entry: Annotated[

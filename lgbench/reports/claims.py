@@ -112,7 +112,7 @@ def commands(claim: Claim, verdicts: Iterable[Verdict], results: str | None = No
 
 
 def summary(found: Judged) -> str:
-    """Number of tests that hold, such as "2 of 6 predictions hold (1 refuted, 3 not run)". A test counts once on each task."""
+    """Count of confirmed tests, such as "2 of 6 predictions hold (1 refuted, 3 not run)". A test counts once on each task."""
     states = [verdict.state for claim, verdicts in found for verdict in latest(claim, verdicts)]
     predictions = counted(len(states), "prediction")
     if {*states} <= {"not run"}:
