@@ -237,7 +237,7 @@ def test_every_prediction_stands_once_on_the_page_of_the_field(scripts):
     assert f"of {len(tasks)} predictions" in field.summary(found)
 
 
-def test_the_runs_of_the_page_on_insides_are_those_that_its_script_asks_for(tmp_path, swept):
+def test_the_runs_of_the_page_on_internals_are_those_that_its_script_asks_for(tmp_path, swept):
     registry, asked = Registry.load(files=[LEADERBOARDS / "inside" / "exact_parts.py"]), set()
     for options in (*asked_by("inside/sweeps.sh", tmp_path), *asked_by("lengths.sh", tmp_path)):
         tasks, entries = named_by(options, registry)
