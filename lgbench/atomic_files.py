@@ -45,7 +45,7 @@ def set_aside(path: Path) -> Path:
 @contextmanager
 def _temporary(path: Path, scratch: Path | None) -> Iterator[Path]:
     handle, name = tempfile.mkstemp(prefix=f".{path.name[:MAX_PREFIX]}.", suffix=".partial", dir=scratch or path.parent)
-    os.close(handle)
+    os.close(handle)  # pyarrow and others open the file by its name
     partial = Path(name)
     try:
         yield partial
@@ -57,7 +57,7 @@ def _flush(partial: Path) -> None:
     """Bring the content to the disk before the file gets its name, so that a power loss leaves no empty file of that name."""
     with partial.open("rb") as file:
         os.fsync(file.fileno())
-    partial.chmod(0o644)
+    partial.chmod(0o644)  # mkstemp makes files that no other user can read
 
 
 def _link(partial: Path, path: Path) -> None:

@@ -25,6 +25,7 @@ def git_commit() -> str | None:
     """Commit of the imported lgbench, with "+dirty" for uncommitted changes; None outside a checkout."""
     try:
         commit = _git("rev-parse", "HEAD").strip()
+        # Untracked files do not count: a results folder in the checkout would make every run dirty.
         return commit + ("+dirty" if _git("status", "--porcelain", "--untracked-files=no").strip() else "")
     except (OSError, subprocess.SubprocessError):
         return None
@@ -39,6 +40,7 @@ def changed_sources() -> str:
     """
     exclude = [f":(exclude){folder}" for folder in _DECIDE_NOTHING]
     try:
+        # --no-renames: with -z, a rename would be two names in one place.
         asked = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *_SOURCES, *exclude)
         named = [line[3:] for line in _git(*asked).split("\0") if line.endswith(".py")]
         names = [name for name in named if _code_at_commit(name) != _code_of(ROOT / name)]
@@ -52,7 +54,7 @@ def digest(files: Iterable[tuple[str, Path]]) -> str:
     total = hashlib.sha256()
     for name, path in sorted(files):
         code = _code_of(path)
-        total.update(f"{name}\n{len(code)}\n".encode() + code)
+        total.update(f"{name}\n{len(code)}\n".encode() + code)  # the length keeps one file's end from being another's beginning
     return total.hexdigest()[:16]
 
 
@@ -81,7 +83,7 @@ def code(source: bytes) -> bytes:
             row, begin = token.start[0], len(token.line[: token.start[1]].encode())  # tokens count letters, the tree bytes
             gone.append((row, begin, row, begin + len(token.string.encode())))
     lines = source.splitlines(keepends=True)
-    for first, begin, last, end in sorted(gone, reverse=True):
+    for first, begin, last, end in sorted(gone, reverse=True):  # backwards, so that places before a cut stay valid
         lines[first - 1 : last] = [lines[first - 1][:begin] + lines[last - 1][end:], *[b""] * (last - first)]
         kept.difference_update(range(first, last))
     return b"".join(
@@ -107,7 +109,8 @@ def _code_at_commit(name: str) -> bytes:
 
 def _git(*words: str) -> str:
     """Raises OSError where this is no checkout, or git is missing, and SubprocessError where git fails."""
-    if not (ROOT / ".git").exists():
+    if not (ROOT / ".git").exists():  # git would find a repository around an installed lgbench
         raise FileNotFoundError(ROOT / ".git")
+    # Else `git status` takes a lock, and a commit at the same time fails.
     command = ["git", "--no-optional-locks", "-C", str(ROOT), *words]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout

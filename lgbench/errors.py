@@ -77,6 +77,7 @@ def message_of(error: BaseException) -> str:
 
 def lacks_memory(error: BaseException) -> bool:
     """Whether an error reports a lack of memory. Torch raises a RuntimeError, on a CPU without a type of its own."""
+    # By name: errors are raised without torch, too.
     torch_says = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
     return isinstance(error, MemoryError | WorkerKilled) or (isinstance(error, RuntimeError) and torch_says)
 

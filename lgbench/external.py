@@ -128,6 +128,7 @@ def _digest(model: nn.Module) -> str:
     for name, value in sorted(model.state_dict().items()):
         if isinstance(value, Tensor):
             total.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            # As bytes, because NumPy has no bfloat16.
             total.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return total.hexdigest()
 
@@ -285,7 +286,7 @@ def _file(folder: Path, record: ExperimentRecord, rows: pa.Table, metadata: Mapp
     path = run_files.path_for(folder, record)
     if renamed := run_files.make_room(path, record.run_id):
         warnings.warn(renamed, stacklevel=3)
-    run_files.write(path, rows, metadata)
+    run_files.write(path, rows, metadata)  # keeps a file that is there
     if digest({}, run_files.read(path)) != digest({}, rows):
         raise UsageError(
             f"{folder} has other numbers of a model with the name {record.entry} and the seed {record.seed} on {record.task}: "

@@ -135,6 +135,7 @@ def _other_packages(made_with: Mapping[str, str], registry: Registry) -> Iterato
         if here.get(name) == version:
             continue
         if version.startswith("sha256:"):
+            # !a, because a stranger's file may have control characters.
             yield f"it was made with the plugin file {name!a} ({version[:15]!a}); name that file with --plugin"
         elif name in here:
             yield f"it was made with {name} {version!a}, and {here[name]} is installed; install that version"
@@ -307,7 +308,7 @@ def probe_run(
         raise UsageError("; ".join(missing))
     for sentence in missing if names != [ALL] else []:
         say(sentence)
-    with threads(1), full_float32():
+    with threads(1), full_float32():  # as in runs
         found = read_probes(experiment, lambda skeleton: models.on(skeleton).models(0), where)
     for sentence in found.sentences:
         say(sentence)

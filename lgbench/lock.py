@@ -102,7 +102,7 @@ def machine() -> str:
     """Identifier of machine and container, eight hexadecimal digits. Processes with equal identifiers see each other."""
     about = platform.node()
     with suppress(OSError):
-        about += f" {os.stat('/proc/self/ns/pid').st_ino}"
+        about += f" {os.stat('/proc/self/ns/pid').st_ino}"  # containers on one machine do not see each other's processes
     return hashlib.sha256(about.encode()).hexdigest()[:8]
 
 
@@ -137,6 +137,7 @@ def _is_stale(path: Path, content: str, touched: float) -> bool:
     if holder and holder["machine"] == machine() and not is_running(int(holder["pid"])):
         return True
     # Clocks of machines differ, so a new file on the same file system gives the time.
+    # The folder, and so the lock, may be gone.
     with suppress(FileNotFoundError), tempfile.TemporaryFile(dir=path.parent) as file:
         return os.fstat(file.fileno()).st_mtime - touched > STALE_SECONDS
     return False
@@ -150,5 +151,5 @@ def _remove_stale(path: Path, content: str) -> None:
         found = _read(aside)
         if found and found[0] != content:  # another process was faster, and the renamed file is its new lock: restore the file
             with suppress(OSError):
-                os.link(aside, path)
+                os.link(aside, path)  # unlike a rename, never replaces a newer lock
         aside.unlink()

@@ -51,7 +51,7 @@ def key_of(seed: int, *purpose: str | int) -> tuple[int, int]:
 
 
 def _digest(*words: str | int) -> bytes:
-    return hashlib.sha256("\x1f".join(map(str, words)).encode()).digest()
+    return hashlib.sha256("\x1f".join(map(str, words)).encode()).digest()  # a separator that no word has
 
 
 @contextmanager
@@ -111,6 +111,7 @@ def blocks(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Te
 
 def _product(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """High and low 64 bits of the 128-bit products of unsigned numbers."""
+    # Masked, because >> keeps the sign of an int64.
     a_low, a_high, b_low, b_high = a & LOW, a >> 32 & LOW, b & LOW, b >> 32 & LOW
     middle = a_low * b_high + (a_low * b_low >> 32 & LOW)
     other = a_high * b_low + (middle & LOW)
@@ -198,6 +199,7 @@ class Random:
         """
         if isinstance(high, int) and not 1 <= high <= MAX_HIGH:
             raise ValueError(f"there are no integers from 0 to below {high} here: `high` is from 1 to 2^31")
+        # The bits are signed, from -2^31 on.
         return self._bits(32, shape).long().add_(2**31).mul_(high).bitwise_right_shift_(32)
 
     def normal(self, *shape: int) -> Tensor:
@@ -210,7 +212,7 @@ class Random:
         found = torch.empty(bits.shape, dtype=torch.float32, device=self.device)
         at_once = AT_ONCE if self.device.type == "cpu" else max(1, len(bits))
         for index, numbers in zip(torch.split(bits, at_once), torch.split(found, at_once), strict=True):
-            torch.index_select(table, 0, index.int(), out=numbers)
+            torch.index_select(table, 0, index.int(), out=numbers)  # torch takes no indices of 16 bits
         return found.view(self.n, *shape)
 
     def permutations(self, size: int, first: int | None = None) -> Tensor:
@@ -224,6 +226,7 @@ class Random:
         for place in range(wanted):
             other = places[place : place + 1]
             torch.gather(order, 0, other, out=chosen[place : place + 1])
+            # A copy, because scatter_ would write into what it reads.
             order.scatter_(0, other, order[place : place + 1].clone())
         return chosen.T
 
@@ -233,6 +236,7 @@ class Random:
         Sums are in float64, so the order of addition on a device does not matter.
         """
         shape = distribution.shape[1:-1]
+        # With the half, neither 0 nor 1 is drawn.
         level = self._bits(32, shape).double().add_(2**31 + 0.5).mul_(2.0**-32).view(-1, 1)
         index = torch.empty_like(level, dtype=torch.int64)
         flat = distribution.reshape(-1, distribution.shape[-1])

@@ -21,7 +21,7 @@ from lgbench.terminal import printable
 PACKAGED = Path(__file__).parent / "published"
 """Claims of an installed lgbench: a copy of the folder leaderboards/claims of the repository."""
 
-Line = Annotated[str, Meta(pattern=r"^\S[^\n]*\Z")]
+Line = Annotated[str, Meta(pattern=r"^\S[^\n]*\Z")]  # \Z, because $ lets a line break at the end pass
 Name = Annotated[str, Meta(pattern=f"^(?:{NAME.pattern})$")]
 Names = Annotated[tuple[Name, ...], Meta(min_length=1)]
 Metric = Annotated[str, Meta(pattern=f"^(?:{METRIC_NAME.pattern})$")]
@@ -147,6 +147,7 @@ class ClaimTest:
             raise UsageError(f"it expects {self.expect} of an exponent; leave expect out: it is tested within its margin")
         if self.against is not None and self.expect == "worse":
             raise UsageError(f"it expects worse of two entries; exchange them: {self.against} better than {self.entry}")
+        # The class is frozen.
         object.__setattr__(self, "expect", self.expect or ("better" if self.exponent is None else "alike"))
         if self.expect == "alike" and not self.margin:
             raise UsageError("it needs a margin above 0, such as margin = 0.02: nothing is alike within 0")
@@ -240,7 +241,7 @@ def read_claim(path: Path) -> Claim:
             for own in content[table] if isinstance(content.get(table), list) else [content.get(table)]:
                 _require_known_keys(own, {field.name for field in fields(kind)})
         return msgspec.convert(content | {"name": path.stem}, Claim, dec_hook=_seeds)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:  # RecursionError for deeply nested arrays.
         raise UsageError(f"{where}: it is no TOML: {printable(first_line(error))}") from None
     except OSError as error:
         raise UsageError(f"{where}: it cannot be read: {error.strerror}") from None

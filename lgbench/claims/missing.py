@@ -84,7 +84,7 @@ def _ranges(seeds: Sequence[int]) -> str:
 
 def obstacle(claim: Claim, task: str, test: ClaimTest, registry: Registry) -> str | None:
     """Reason why a test cannot be run here, such as a missing package; None without an obstacle."""
-    from lgbench.experiment.components import find_tasks
+    from lgbench.experiment.components import find_tasks  # imports torch
 
     try:
         find_tasks([task], registry)

@@ -147,6 +147,7 @@ def _lengths(models: BoardValues, test: ClaimTest) -> list[int]:
 
 def _unfitted(models: BoardValues, test: ClaimTest, values: Floats) -> list[str]:
     """A sentence for values without a power law. Leaving out their seeds would bias the mean exponent."""
+    # Not strict: values are a single row of NaN where a length was not measured.
     at = [str(length) for length, own in zip(_lengths(models, test), values, strict=False) if (own <= 0).any()]
     where = f"length{'s'[: len(at) > 1]} {', '.join(at)}"
     return [f"{test.metric} of {test.entry} is not above 0 at {where}, so no power law fits it"] if at else []
@@ -335,7 +336,7 @@ def _judged(verdict: Verdict, sample: PairedSample, p: float, tests: int) -> Ver
     verdict = replace(verdict, p=float(f"{p:.3g}"))
     real = p < 1 - CONFIDENCE
     above = bool(beyond.mean() > 0)
-    if real and test.expect == "alike" and not above:
+    if real and test.expect == "alike" and not above:  # p is of the nearer end alone
         found = paired_t(sample.differences)
         real = bool(found.low > -test.margin and found.high < test.margin)
     if real:
@@ -350,11 +351,12 @@ def _evidence(verdict: Verdict) -> str:
 
 def _undecided(verdict: Verdict, sample: PairedSample, beyond: Floats, tests: int) -> Verdict:
     found = paired_t(beyond)
+    # The first and strictest step of Holm's correction.
     needed = seeds_needed(found.mean.item(), found.variance.item(), (1 - CONFIDENCE) / tests)
     if needed is None:
         reason = f"{_evidence(verdict)}; more than {MOST_SEEDS:,} would not decide it"
         return replace(verdict, state="undecided", reason=reason)
-    needed = max(needed, verdict.n + 1)
+    needed = max(needed, verdict.n + 1)  # the estimate may be a number that was not enough
     reason = f"{_evidence(verdict)}; about {needed} would decide it, if differences go on as they are"
     return replace(verdict, state="undecided", reason=reason, seeds_needed=needed)
 
@@ -367,6 +369,6 @@ def latest(claim: Claim, verdicts: Sequence[Verdict]) -> list[Verdict]:
         [verdict for verdict in verdicts if verdict.state != "not run"],
     )
     found: dict[tuple[str, ClaimTest], Verdict] = {}
-    for own in kinds:
+    for own in kinds:  # later ones win
         found |= {(verdict.task, verdict.test): verdict for verdict in reversed(own)}  # the most telling comes first
     return [found[part] for part in dict.fromkeys((verdict.task, verdict.test) for verdict in verdicts)]

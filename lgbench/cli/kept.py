@@ -62,7 +62,7 @@ def predict(query: ModelQuery, contexts: Sequence[str], as_json: bool) -> None:
     from lgbench.reports.curves import bars
 
     own = kept.find(query.run, query.results, query.weights)
-    registry = installed(query.plugins, only=own.metadata.took_part)
+    registry = installed(query.plugins, only=own.metadata.took_part)  # others could change the answers
     model = kept.loaded(own, registry, query.device, query.weights)
     found = [kept.predicted(model, text) for text in contexts]
     if as_json:
@@ -112,7 +112,7 @@ def probe(query: ModelQuery, probes: Sequence[str], out: Path | None) -> None:
     from lgbench.reports.tables import show
 
     if out:
-        files.known_format(out)
+        files.known_format(out)  # before the work, not after it
     own = kept.find(query.run, query.results, query.weights)
     rows = kept.probe_run(own, options.split(probes) or ["all"], partial(installed, query.plugins), query.device, complain)
     echo(f"{own.record.title}, {query.weights} weights; by length, the mean over heads")

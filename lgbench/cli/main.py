@@ -52,6 +52,7 @@ class Group(click.Group):
         except KeyboardInterrupt:
             ctx.exit(Interrupted.exit_code)
         except BrokenPipeError:
+            # Python would complain of the closed pipe when it exits.
             sys.stderr.close()  # the reader has gone, as in `lgbench list tasks | head`
             ctx.exit(0)
         except OSError as error:  # a file that cannot be read or written
@@ -72,7 +73,7 @@ class Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         found = commands.named()
         width = max(map(len, [*self.commands, *found]))
-        limit = formatter.width - 6 - width
+        limit = formatter.width - 6 - width  # 6 columns of indentation and gaps, as click counts
         for title, own in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{each.name:<{width}}", each.get_short_help_str(limit)) for each in own])

@@ -80,7 +80,7 @@ class Seeds(click.ParamType):  # type: ignore[type-arg]
         for part, found in zip(parts, ranges, strict=True):
             if not found or found.start < 0 or found.stop > 2**63:
                 self.fail(f"{part!r} names no seeds; use a range such as 0:3, or whole numbers from 0 such as 0,5", param, ctx)
-        if sum(found.stop - found.start for found in ranges) > MAX_SEEDS:
+        if sum(found.stop - found.start for found in ranges) > MAX_SEEDS:  # len() fails for a range beyond 2^63
             self.fail(f"{value!r} names more than {MAX_SEEDS} seeds, the most that one command runs", param, ctx)
         return tuple(dict.fromkeys(chain.from_iterable(ranges)))
 
@@ -94,7 +94,7 @@ class Lengths(click.ParamType):  # type: ignore[type-arg]
         if isinstance(value, tuple):
             return value
         parts = [part.strip() for part in str(value).split(",")]
-        if not all(part.isascii() and part.isdigit() for part in parts):
+        if not all(part.isascii() and part.isdigit() for part in parts):  # isdigit alone takes ², which int() refuses
             self.fail(f"{value!r} names no lengths; use whole numbers joined by commas, such as 40,80,160", param, ctx)
         return tuple(dict.fromkeys(map(int, parts)))
 
@@ -209,6 +209,7 @@ def _click_option(own: Field[Any]) -> Callable[[Command], Command]:
     if kind == "flag":
         return click.option(named, own.name, is_flag=True, help=about["help"])
     if kind == "switch":
+        # The default None tells an option left out from --no-.
         return click.option(f"{named}/--no-{named[2:]}", own.name, default=None, help=about["help"])
     if own.default is MISSING and own.default_factory is MISSING:
         settings["required"] = True
@@ -256,7 +257,7 @@ def gathered(kind: type[Any], name: str) -> Callable[[Command], Callable[..., An
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator with all options of `lgbench run`. The command gets a :class:`RunOptions` with unchecked names."""
     collected = gathered(RunOptions, "options")(command)
-    for option in reversed(_RUN.values()):
+    for option in reversed(_RUN.values()):  # the last decorator is the first option in the help
         collected = option(collected)
     return collected
 

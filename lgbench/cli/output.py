@@ -44,12 +44,13 @@ class Output:
             return
         self._given = given = sys.stdout
         given.flush()
-        self._kept = os.dup(1)
+        self._kept = os.dup(1)  # the descriptor, because compiled libraries print past sys.stdout
         with suppress(OSError):  # standard error is closed
             os.dup2(2, 1)
         sys.stdout = sys.stderr
         direct = _writes_to_descriptor_1(given)
         own = (given.encoding, given.errors)
+        # Not closed with the stream: `give_back` needs the descriptor.
         self._own = open(self._kept, "w", encoding=own[0], errors=own[1], closefd=False) if direct else given  # noqa: SIM115
 
     def give_back(self) -> None:
@@ -116,6 +117,7 @@ def _columns(stream: TextIO) -> int | None:
     with suppress(OSError, ValueError):
         if stream.isatty():
             asked = os.environ.get("COLUMNS", "")
+            # A terminal of unknown size says 0.
             return int(asked) if asked.isdigit() and int(asked) else os.get_terminal_size(stream.fileno()).columns or None
     return None
 

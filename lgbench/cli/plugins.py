@@ -88,7 +88,7 @@ def plugins(plugins: Sequence[Path], as_json: bool) -> None:
         show(table(registry), console())
         for sentence in (*registry.problems(), *registry.notes()):
             echo(sentence)
-    if registry.problems():
+    if registry.problems():  # the table has said why
         sys.exit(1)
 
 

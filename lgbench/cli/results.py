@@ -216,7 +216,7 @@ def plot(out: Path | None, results: Path, beside: str | None, **asked: Any) -> N
 
     request = plots.PlotRequest(**asked)
     path = out or request.path
-    plots.known_format(path)
+    plots.known_format(path)  # before the work, not after it
     plots.write(plots.requested(opened(results, beside), request, complain), path)
     echo(path)
 

@@ -142,6 +142,7 @@ def _outcomes(
     found, unreadable = inspection.found_in(runs)
     drawn = _drawn(found, asked)
     wrong += unreadable
+    # Other plugins could change the numbers.
     registry = installed(asked.plugins, only={name for run in drawn for name in run.metadata.took_part})
     inspected = list(inspection.inspected(drawn, registry, wrong))
     for sentence in wrong:

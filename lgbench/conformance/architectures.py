@@ -143,7 +143,7 @@ def _asks_norms(architecture: contracts.Architecture, parts: DefaultParts) -> Ou
     """Calls of the methods of a norm scheme. A method left out would silently leave out norms of some schemes."""
     given, left_out = parts(), set[str]()
     for signature, _ in served(lambda signature: architecture.build(signature, given)):
-        norm = Mock(spec=contracts.NormScheme, wraps=given.norm)
+        norm = Mock(spec=contracts.NormScheme, wraps=given.norm)  # records calls; the scheme itself answers
         built(partial(architecture.build, signature, replace(given, norm=norm)))
         asked = {(call[0], spec) for call in norm.method_calls for spec in (*call.args, *call.kwargs.values())}
         embeds = any(method == "embed" for method, _ in asked)

@@ -132,7 +132,7 @@ def expect_close(found: Tensor, expected: Tensor, sentence: str, tolerance: floa
 @contextmanager
 def no_global_randomness() -> Iterator[None]:
     """Raise CheckFailed if the block draws from a global random generator, or seeds one. All states are restored."""
-    of_python, of_numpy = random.getstate(), np.random.get_state()
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # No states of GPUs below: to ask for them would start CUDA.
     with torch.random.fork_rng(devices=[]):
         before = _global_states()
         try:
@@ -147,7 +147,7 @@ def no_global_randomness() -> Iterator[None]:
 
 def _global_states() -> dict[str, object]:
     return {
-        "torch's global generator": torch.get_rng_state().tolist(),
+        "torch's global generator": torch.get_rng_state().tolist(),  # lists and text, because == of arrays is no single bool
         "Python's global `random`": random.getstate(),
         "numpy's global generator": repr(np.random.get_state()),
     }
@@ -227,6 +227,7 @@ def expect_gradients(uses: Iterable[tuple[nn.Module, Tensor]], where: str = "") 
         if not parameters:
             continue
         expect(output.requires_grad, f"{where}its output does not depend on its parameters: nothing would train them")
+        # Random factors: the sum over a norm or a softmax has no gradient.
         loss = (output * numbers(*output.shape, seed=5).to(output.dtype)).sum()
         gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
         for name, gradient in zip(parameters, gradients, strict=True):

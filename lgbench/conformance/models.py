@@ -114,7 +114,7 @@ def _keeps_tensors(build: Build) -> Outcome:
                 there = name in before and tensor.shape == before[name].shape
                 remedy = "make it in __init__, as large as it will be"
                 expect(there, f"in {mode} a forward pass makes the parameter or buffer {name}: {remedy}")
-                if not torch.equal(tensor.nan_to_num(), before[name].nan_to_num()):
+                if not torch.equal(tensor.nan_to_num(), before[name].nan_to_num()):  # a NaN is not equal to itself
                     only = "which an optimizer alone may change"
                     expect(not tensor.requires_grad, f"in {mode} a forward pass changes the parameter {name}, {only}")
                     changed.add(name)
@@ -186,6 +186,7 @@ def _stacked(build: Build, length: int) -> Outcome:
     model, given = _stack(build, length)
     loss, said = _loss_of(model), list[str]()
     where = f"on {length} positions"
+    # As in training: vmap has no rule for the fused kernels.
     with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         gradients, losses = Gradients(loss, said.append)(*given)  # a model that fails in any case raises here
@@ -215,6 +216,7 @@ def _stack(build: Build, length: int = TRAINED) -> tuple[nn.Module, Stack]:
                 module.value.copy_(numbers(*module.value.shape, seed=seed).sigmoid())
     weights, buffers = stack_module_state(population)
     inputs = torch.stack([inputs_of(signature, length, 1, seed) for seed in range(MODELS)])
+    # Detached, because stack_module_state gives leaves that autograd would follow.
     return model.train(), ({name: weight.detach() for name, weight in weights.items()}, buffers, inputs)
 
 

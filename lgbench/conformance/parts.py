@@ -35,7 +35,7 @@ TOKENS = 3
 """Number of token ids, as in the smallest tasks."""
 MATRICES: dict[Role, tuple[Matrix, ...]] = {"attention": ("query", "key", "value", "out"), "mlp": ("up", "down")}
 ATTENTION_SPECS = (
-    AttentionSpec(1, 2, 7, 1, POSITIONS),
+    AttentionSpec(1, 2, 7, 1, POSITIONS),  # an odd D, which rotations of pairs refuse
     AttentionSpec(2, 2, WIDTH, HEADS, POSITIONS),
     AttentionSpec(1, 1, 8, 1, POSITIONS, cross_attention=True),
 )
@@ -152,7 +152,7 @@ def _arguments(attention: Attention, spec: AttentionSpec, queries: int, keys: in
 
 def _sizes(spec: AttentionSpec) -> tuple[tuple[int, int], ...]:
     """Numbers of queries and keys."""
-    many = ((1, POSITIONS), (1, 65))
+    many = ((1, POSITIONS), (1, 65))  # more keys than in training
     return ((1, 1), *many) if spec.cross_attention else ((1, 1), (POSITIONS, POSITIONS), *many)
 
 

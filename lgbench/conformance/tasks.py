@@ -95,7 +95,7 @@ def _is_determined(task: Task) -> Outcome:
         with no_global_randomness():
             first = _drawn(task, CONTEXTS, length)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(12345)
+            torch.manual_seed(12345)  # another global state
             second = _drawn(task, CONTEXTS, length)
         same = all(a is b if a is None or b is None else torch.equal(a, b) for a, b in zip(first, second, strict=True))
         expect(same, f"at length {length} the same random numbers give other contexts the second time")
@@ -201,7 +201,7 @@ def _prefixes_are_contexts(task: Task) -> None:
     means["p* of answer {} at position {} is"] = [batch.distribution for batch in both]
     for what, (few, many) in means.items():
         few, many = few.double(), many[:, : few.shape[1]].double()
-        spread = ((few.var(0) + many.var(0)) / DRAWS).sqrt().clamp(min=1 / DRAWS)
+        spread = ((few.var(0) + many.var(0)) / DRAWS).sqrt().clamp(min=1 / DRAWS)  # a constant has no spread
         apart = (few.mean(0) - many.mean(0)).abs() / spread
         if apart.max() > FAR:
             place, which = divmod(int(apart.argmax()), apart.shape[1])

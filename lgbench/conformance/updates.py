@@ -78,7 +78,7 @@ def _no_waiting() -> Iterator[None]:
     """Raise CheckFailed for a block that reads the value of a tensor without values, or mixes devices."""
     try:
         yield
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError) as error:  # torch has no types of its own for these errors
         message = str(error).partition("\n")[0]
         if "'Meta' backend" in message:
             raise NotChecked(f"torch cannot follow its operations: {message}") from error
@@ -139,7 +139,7 @@ def _updates_each_alone(optimizer: Optimizer) -> None:
     parts: list[tuple[tuple[Any, ...], str]] = [((own,), "models beside it") for own in models]
     if optimizer.elementwise:
         beside = "other weights beside it: set elementwise = False"
-        parts += [((every, own), beside) for own in (slice(0, 1), slice(1, 6), slice(6, None))]
+        parts += [((every, own), beside) for own in (slice(0, 1), slice(1, 6), slice(6, None))]  # scale, gain and the others
     for part, beside in parts:
         own_weights, *own_gradients = ({name: w[part] for name, w in each.items()} for each in (weights, *gradients))
         for name, alone in _updated(optimizer, own_weights, own_gradients).items():

@@ -241,6 +241,7 @@ class Language(Task):
         found: list[int] = []
         rest = "" if text.strip() == "(empty)" else text.strip()
         while rest:
+            # A symbol may begin with another.
             symbol = max((each for each in symbols if rest.startswith(each)), key=len, default="")
             if not symbol:
                 known = " ".join(symbols[:20]) + (" and others" if len(symbols) > 20 else "")

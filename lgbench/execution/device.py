@@ -60,8 +60,8 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        torch.empty(1, device=device)  # torch.device takes devices that this machine lacks
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # AssertionError by torch without CUDA
         raise UsageError(f"device {name!r} cannot be used here; use auto, cpu, or cuda or mps where there is one") from error
     if device.type not in ("cpu", "cuda", "mps"):
         raise UsageError(f"device {name!r} is not supported; use auto, cpu, cuda or mps")
@@ -108,7 +108,7 @@ def full_float32() -> Iterator[None]:
     products, cudnn = _older()
     _set_older("highest", False)
     for place in newer:
-        if place.fp32_precision not in ("none", "ieee"):
+        if place.fp32_precision not in ("none", "ieee"):  # none follows a more general switch
             place.fp32_precision = "ieee"
     try:
         yield

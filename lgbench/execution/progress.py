@@ -193,6 +193,7 @@ class ConsoleProgress(ProgressDisplay):
             self._print(sentence)
 
     def _print(self, text: str) -> None:
+        # No markup: a stranger's name may look like it.
         self.console.print(printable(text, lines=True), highlight=False, markup=False, soft_wrap=not self.console.is_terminal)
 
     @contextmanager
@@ -224,7 +225,7 @@ class ConsoleProgress(ProgressDisplay):
                 if done == phase.total or now >= due:
                     due = now + (REFRESH_SECONDS if self.console.is_terminal else LINE_SECONDS)
                     watch(done)
-                    rate = (done - before) / max(now - started, 1e-9)
+                    rate = (done - before) / max(now - started, 1e-9)  # no time has passed at the first report
                     left = self._time.remaining() if self._time else None
                     end = "" if left is None else f"{duration(left)} left in all"
                     show(done, f"{rate:.1f}/s" if rate else "", f"loss {loss():.4f}" if loss else "", end)

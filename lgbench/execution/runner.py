@@ -47,6 +47,7 @@ def points_of(population: Sequence[Experiment], device: torch.device) -> Points:
 
 def scores_at_points(trained: Trained, index: int) -> Mapping[int, Sequence[Score]]:
     """Scores of one model during training, by step, as measured by :func:`points_of`."""
+    # A checkpoint has lists in place of scores.
     return {step: [Score(*score) for score in found[index]] for step, found in trained.measured.items()}
 
 

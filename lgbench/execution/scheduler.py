@@ -103,7 +103,7 @@ class Scheduler:
                 for locked, submitted in running:
                     with suppress(Exception):  # the engine may be gone
                         submitted.cancel()
-                    locked.release(KeyboardInterrupt())
+                    locked.release(KeyboardInterrupt())  # keeps begun populations
         others = set(os.listdir(self.folder)) - {path.name for path in self._written} - self._not_made
         names = (path_of(experiment, self.folder).name for experiment in self.experiments)
         return PlanOutcome(self._written, [self.folder / name for name in names if name in others], self._failed)
@@ -132,6 +132,7 @@ class Scheduler:
     def _submitted(self, locked: LockedPopulation, pool: Pool) -> Submitted:
         """Population on a pool. If the engine raises an error, the population is released."""
         try:
+            # Resolved, because the engine may work in another folder.
             return pool.submit(Job(self.setup, locked.planned, locked.folder.resolve()))
         except BaseException as error:
             locked.release(error)
@@ -258,7 +259,7 @@ class Scheduler:
         return cost.compiling_pays(self._longest[todo[0].program_key], self.execution.device)
 
 
-_END = object()
+_END = object()  # None is an element of its own: try again later
 
 
 def _outcome(submitted: Submitted) -> Outcome:

@@ -80,7 +80,7 @@ class Tracking:
         finally:
             latest = time.monotonic() + seconds
             for thread in threads:
-                thread.calls.put(None)
+                thread.calls.put(None)  # all before the first wait, so that trackers end at the same time
             for thread in threads:
                 if thread.failed(latest - time.monotonic()):
                     del self._trackers[thread.tracker.name]
@@ -154,8 +154,9 @@ class _Thread:
         self._failed = False
         for run_id, run in runs.items():
             self.calls.put(partial(self._start, run_id, run))
+        # A daemon, because a tracker that hangs must not keep the process alive.
         self._thread = threading.Thread(target=self._work, name=f"tracker {tracker.name}", daemon=True)
-        self._before = self._handles()
+        self._before = self._handles()  # before the thread writes the file
         self._thread.start()
 
     def log(self, run: str, kind: str, step: int, values: Values) -> None:
@@ -217,6 +218,7 @@ def finite(values: Iterable[tuple[str, float | None]]) -> Values:
 
 def final(path: Path) -> tuple[int, Values, RunEnd]:
     """Last step, final scores and end of a run, from its file. Raises RunFileError."""
+    # "chance" is the name of the context-free baseline in published files.
     rows = [row for row in run_files.read(path).to_pylist() if row["weights"] != "chance" and row["layer"] is None]
     step = max(row["step"] for row in rows)
     scores = (row for row in rows if row["step"] == step and row["length"] is not None and row["metric"] not in SOUNDNESS)

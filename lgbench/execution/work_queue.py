@@ -122,7 +122,7 @@ class LockedPopulation:
                 partial.write_bytes(files[path.name])
                 if not run_files.is_run(partial, experiment.run_id):
                     raise RunFailed(f"{path.name} came back damaged")
-                if own := kept_by(run_files.metadata(partial)):
+                if own := kept_by(run_files.metadata(partial)):  # first, because the run file names the weights
                     beside = own.beside(path)
                     if KeptWeights.of(files.get(beside.name, b"")) != own:
                         raise RunFailed(f"{beside.name} came back damaged")
@@ -252,7 +252,7 @@ def _planned(folder: Path) -> PlannedPopulation | None:
     """
     try:
         return msgspec.json.decode((folder / RECORD).read_bytes(), type=PlannedPopulation)
-    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # The last three for a damaged file.
         return None
 
 

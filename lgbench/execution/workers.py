@@ -95,7 +95,7 @@ class Job:
             return Outcome(_sendable(error), said=display.sentences)
 
     def _elsewhere(self, display: ProgressDisplay) -> Outcome:
-        shared, setup = (self.folder / RECORD).exists(), self.setup
+        shared, setup = (self.folder / RECORD).exists(), self.setup  # whether this machine sees the results folder
         with tempfile.TemporaryDirectory(prefix="lgbench-", dir=self.folder if shared else None) as name:
             scratch, results = Path(name), Path(name, "runs")
             results.mkdir()
@@ -165,7 +165,7 @@ class Worker:
         environ = os.environ | threads
         # Prints of plugins go to standard error, since standard output belongs to the command.
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, env=environ, pass_fds=[theirs.fileno()])
-        theirs.close()
+        theirs.close()  # else the pipe would not end with the worker
 
     def begin(self, job: Job) -> None:
         """Send a job to the worker."""
@@ -289,8 +289,9 @@ def serve(descriptor: int) -> None:
                 jobs.put(pipe.recv())
         jobs.put(None)
         if busy.is_set():
-            _thread.interrupt_main(signal.SIGTERM)
+            _thread.interrupt_main(signal.SIGTERM)  # workers ignore SIGINT, see BOOT
 
+    # A thread, so that the end of the command stops a training in the middle.
     threading.Thread(target=read, name="jobs", daemon=True).start()
     train: Callable[[Job], Iterator[Path]] | None = None
     try:

@@ -110,7 +110,7 @@ def components_of(record: ExperimentRecord, registry: Registry) -> Components:
 
 def family_of(task: Found[Task]) -> str:
     """Label of a task's family."""
-    return task.label.replace(task.thing.name, task.thing.family, 1)
+    return task.label.replace(task.thing.name, task.thing.family, 1)  # the label of a task from a file ends with a hash
 
 
 def experiment_of(

@@ -260,7 +260,7 @@ class TokensAndIds(nn.Module):
         """(B, T, 2) int64 -> logits (B, A, V)."""
         tokens, self.ids.found = inputs.unbind(-1)
         logits: Tensor = self.model(tokens)
-        self.ids.found = None
+        self.ids.found = None  # a stack's traced tensors must not outlive the call
         return logits
 
 
@@ -297,5 +297,6 @@ def _reading(code: Position, ids: CurrentIds, count: int) -> Position:
         return made
 
     vars(own).update({method: told(getattr(code, method)) for method in ("rotate", "bias")})  # frozen dataclasses too
+    # A row for each id, and ids may be larger than places.
     vars(own)["embed"] = told(lambda width, positions: code.embed(width, count))
     return own

@@ -138,7 +138,7 @@ class _Planner:
         check_settings(task.thing, train, evaluate)
         options = _options(components, changes)
         before, after = flat(*plain, _options(components, {})), flat(train, evaluate, options)
-        precision = [("precision", self.precision)] if self.precision != PRECISIONS[0] else []
+        precision = [("precision", self.precision)] if self.precision != PRECISIONS[0] else []  # the default changes no run id
         to_choose = None if "train.lr" in changes else self.protocol.tuning(train)
         if self.protocol.lr_factors and not to_choose:
             before["train.lr"] = None  # the protocol has no rate of its own, so a rate that the user sets is always a change
@@ -173,6 +173,7 @@ class _Planner:
         """First tuning run: an ordinary run at one learning rate, with fewer steps and a minimal test."""
         asked = experiment.record.tuning
         assert asked
+        # A run needs a length that boards show.
         longest = max(experiment.train.max_length, min(experiment.task.lengths or (1,)))
         settings = {"train.steps": asked.steps, "evaluate.max_length": longest, "train.lr": asked.grid[0]}
         alone = replace(self, averagers=(), probes=frozenset(), seed=asked.seeds[0])

@@ -59,7 +59,7 @@ class Protocol:
             self.train,
             steps=budget.steps or self.train.steps,
             batch=budget.batch or self.train.batch,
-            lr=float(budget.lr or self.train.lr),
+            lr=float(budget.lr or self.train.lr),  # 1 and 1.0 would have two run ids
             min_length=task.train_lengths[0],
             max_length=task.train_lengths[1],
         )

@@ -117,7 +117,7 @@ def parse_value(key: str, text: str, like: Any) -> Any:
     >>> parse_value("train.steps", "1e3", 10), parse_value("model.mlp", "off", True)
     (1000, False)
     """
-    if isinstance(like, bool):
+    if isinstance(like, bool):  # first, because a bool is an int
         words = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
         if text.lower() in words:
             return words[text.lower()]
@@ -224,7 +224,7 @@ def json_content(key: str, text: str) -> str:
         found = msgspec.json.decode(said, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{where} is no JSON object: {first_line(error)}") from None
-    compact = json.dumps(found, sort_keys=True, separators=(",", ":"))
+    compact = json.dumps(found, sort_keys=True, separators=(",", ":"))  # one text for one object, because run ids hash it
     if len(compact) > MAX_LETTERS:
         raise UsageError(
             f"{where} has {len(compact)} letters without spaces, and at most {MAX_LETTERS} fit into the metadata of a run: "

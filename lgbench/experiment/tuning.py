@@ -116,7 +116,7 @@ class Tuning:
     def loss(self, lr: float) -> float:
         """Mean loss over the seeds; infinite if any training diverged."""
         losses = [run.loss for run in self.runs if run.lr == lr]
-        return math.fsum(losses) / len(losses)
+        return math.fsum(losses) / len(losses)  # exact in any order
 
     @property
     def best(self) -> float:
@@ -130,7 +130,7 @@ def rates(lr: float, factors: Sequence[float]) -> tuple[float, ...]:
     >>> rates(0.003, (1 / 3, 1, 3)), rates(0.002, (3, 1))
     ((0.001, 0.003, 0.009), (0.002, 0.006))
     """
-    return tuple(sorted({float(f"{lr * factor:.3g}") for factor in factors}))
+    return tuple(sorted({float(f"{lr * factor:.3g}") for factor in factors}))  # else 0.003 / 3 is not 0.001, and another run
 
 
 def tenths(steps: int) -> list[int]:

@@ -35,6 +35,7 @@ def owner(entry_point: EntryPoint) -> str:
 
 def about(entry_point: EntryPoint) -> str:
     """Sentence about the package behind a command, from its metadata: no module is imported."""
+    # .json, because metadata[...] warns of a field that is missing.
     known = entry_point.dist.metadata.json if entry_point.dist else {}
     return f"{known.get('summary', 'Command')} ({owner(entry_point)})."
 

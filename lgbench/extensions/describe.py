@@ -103,7 +103,7 @@ def trained_lengths(task: Task) -> str:
 
 def samples(task: Task) -> list[Sample]:
     """Contexts up to their last counted answer, drawn with seed 0. Raises UsageError if the draw fails."""
-    from lgbench.randomness import Random, key_of
+    from lgbench.randomness import Random, key_of  # imports torch
 
     length = min(SAMPLE_LENGTH, task.max_length or SAMPLE_LENGTH)
     try:

@@ -111,6 +111,7 @@ class BuiltByFunction(Architecture):
             if isinstance(inputs, Tokens)
             else torch.zeros(CONTEXTS, positions, inputs.width)
         )
+        # One by one, because train() would wake layers that the function froze.
         modes = {module: module.training for module in model.modules()}
         try:
             with torch.no_grad():

@@ -172,7 +172,7 @@ def check_contract(source: PluginSource) -> None:
 
 def manager_of(plugin: object) -> pluggy.PluginManager:
     """Manager of the hooks of one plugin alone. Raises PluginError for a misspelt hook."""
-    manager = pluggy.PluginManager("lgbench")
+    manager = pluggy.PluginManager("lgbench")  # one for each plugin, so that the origin of every object is known
     manager.add_hookspecs(hookspecs)
     manager.register(plugin)
     for caller in manager.get_hookcallers(plugin) or []:

@@ -87,7 +87,7 @@ class Package:
     def named(cls, written: str, kind: str, license: str = LICENSES[0]) -> Package:
         """Package from a name in any usual spelling: my-norm, my_norm, lgbench-my-norm. Raises UsageError for a bad name."""
         name = written.replace("_", "-").removeprefix("lgbench-")
-        if not (NAME.fullmatch(name) and name[0].isalpha()) or name == "lgbench":
+        if not (NAME.fullmatch(name) and name[0].isalpha()) or name == "lgbench":  # a class begins with it
             raise UsageError(
                 f"{written!r} cannot be a plugin's name: use lower-case letters, digits and hyphens, a letter first, "
                 "as in my-norm"

@@ -138,6 +138,7 @@ class Registry:
         """Objects from the hooks of one plugin, each with its catalog, all checked against their contracts."""
         manager = loading.manager_of(plugin.module)
         if self._trace:
+            # Sys.stderr is hidden while a plugin is imported.
             manager.trace.root.setwriter(lambda line: print(line, end="", file=sys.__stderr__))
             manager.trace.root.get("hooks of")(plugin.title)
             manager.enable_tracing()
@@ -168,5 +169,5 @@ def _message(error: BaseException) -> str:
     if isinstance(error, PluginError):
         return sentence(str(error))
     message = sentence(f"{type(error).__name__}: {error}")
-    removed = isinstance(error, ImportError) and error.name == "lgbench"
+    removed = isinstance(error, ImportError) and error.name == "lgbench"  # a name that lgbench has no longer
     return f"{message}. If the plugin was written for an earlier contract, {loading.outdated()}" if removed else message

@@ -85,7 +85,7 @@ class PartsSight(Sight):
             recorded["attention"] = _recorded(attention, build=attend)
             self.needs: frozenset[Need] = attention.needs
         super().__init__(build({**parts, **recorded}), where, tolerance)
-        inside = set(self.model.modules())
+        inside = set(self.model.modules())  # a method may have been called for a module that is not used
         self.attentions = {module: spec for module, spec in attentions.items() if module in inside}
         self.sublayers = [each for each in sublayers if each.module in inside]
         self.finals = [each for each in finals if each in inside]

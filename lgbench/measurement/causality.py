@@ -82,7 +82,7 @@ def question(task: Task, training: Training, evaluation: Evaluation, seed: int) 
     inputs = draw(task, lengths[-1], Random.stacked([key], CONTEXTS)).inputs
     if task.signature.answers is Answers.LAST or inputs.shape[1] == 1:
         return None
-    random = Random.stacked([key], PLACES, first=CONTEXTS)
+    random = Random.stacked([key], PLACES, first=CONTEXTS)  # other numbers than those of the contexts
     return Question.of(lengths[-1], inputs, context_positions(task, training.max_length), task.signature, random)
 
 

@@ -163,6 +163,7 @@ class _Test:
             values = torch.cat(chunks)
             weights = None if metric in whole else share
             if task.signature.answers is Answers.MARKED:
+                # All marked answers are of one length.
                 values, weights = values.reshape(-1, 1), None if weights is None else weights.reshape(-1, 1)
             means, counts = _means(values, weights)
             for answered, value, count in zip(answered_lengths(task, length, len(means)), means, counts, strict=True):
@@ -313,7 +314,8 @@ def _samples(task: Task, training: Training, evaluation: Evaluation) -> Iterator
     lengths = sorted({*board_lengths(task, training, evaluation), *points})
     for drawn in context_lengths(task, training, evaluation):
         n = min(MAX_CONTEXTS, max(MIN_CONTEXTS, SAMPLED_POSITIONS // (drawn + 1)))
-        key = key_of(0, "chance", task.name, drawn)
+        key = key_of(0, "chance", task.name, drawn)  # the old name, because it decides published numbers
+        # On the CPU, for the same numbers everywhere.
         batches = _contexts(task, drawn, n, key, SAMPLED_POSITIONS, torch.device("cpu"))
         answers = [(p, torch.ones(p.shape[:2]) if counts is None else counts) for _, p, counts in batches]
         distribution, weights = map(torch.cat, zip(*answers, strict=True))
