@@ -200,6 +200,7 @@ class Selftest:
     def _peak(self, dtype: torch.dtype, rounds: int = 10) -> float:
         """Floating-point operations a second in products of large matrices."""
         size = self.sizes.products
+        # The first product is not timed: libraries set themselves up in it.
         square = torch.randn(size, size, device=self.device).to(dtype)
         square @ square
         self._wait()

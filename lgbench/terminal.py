@@ -26,7 +26,7 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 def sentence(text: str) -> str:
     """Untrusted text as a part of a sentence: printable, on one line, cut after MAX_SENTENCE characters."""
-    text = printable(" ".join(text[: 2 * MAX_SENTENCE].splitlines()))
+    text = printable(" ".join(text[: 2 * MAX_SENTENCE].splitlines()))  # cut twice: a huge text is slow to escape
     return text if len(text) <= MAX_SENTENCE else f"{text[:MAX_SENTENCE]} ..."
 
 

@@ -132,8 +132,8 @@ def expect_close(found: Tensor, expected: Tensor, sentence: str, tolerance: floa
 @contextmanager
 def no_global_randomness() -> Iterator[None]:
     """Raise CheckFailed if the block draws from a global random generator, or seeds one. All states are restored."""
-    of_python, of_numpy = random.getstate(), np.random.get_state()  # No states of GPUs below: to ask for them would start CUDA.
-    with torch.random.fork_rng(devices=[]):
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):  # without states of GPUs, which would start CUDA
         before = _global_states()
         try:
             yield

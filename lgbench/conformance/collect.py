@@ -29,7 +29,7 @@ def _loads(plugin: Plugin) -> None:
     expect(plugin.error is None, str(plugin.error))
     expect(not plugin.notes, "; ".join(plugin.notes))
     version = plugin.distribution.version
-    # Build backends write 0 or 0.0.0 where no version is stated.
+    # Setuptools writes 0.0.0 where no version is stated.
     expect(version not in ("", "0", "0.0.0"), f"its package has the version {version!r}, and results name plugins by version")
 
 

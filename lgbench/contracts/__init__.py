@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from lgbench.contracts.measurements import *  # None of them imports torch, which `lgbench --help` does without.
+from lgbench.contracts.measurements import *  # none of them imports torch, which `lgbench --help` does without.
 from lgbench.contracts.models import *
 from lgbench.contracts.names import *
 from lgbench.contracts.services import *

@@ -138,7 +138,7 @@ class Registry:
         """Objects from the hooks of one plugin, each with its catalog, all checked against their contracts."""
         manager = loading.manager_of(plugin.module)
         if self._trace:
-            # Sys.stderr is hidden while a plugin is imported.
+            # Not sys.stderr, which is hidden while a plugin is imported.
             manager.trace.root.setwriter(lambda line: print(line, end="", file=sys.__stderr__))
             manager.trace.root.get("hooks of")(plugin.title)
             manager.enable_tracing()

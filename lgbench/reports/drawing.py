@@ -41,8 +41,8 @@ def serve() -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core dump from a crashed engine
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    import vl_convert
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once, without a traceback
+    import vl_convert  # not at the top: the command itself never loads the engine
 
     function, arguments, options = json.load(sys.stdin)
     found = getattr(vl_convert, function)(*arguments, **options)

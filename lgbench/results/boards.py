@@ -279,7 +279,7 @@ def _signed_mean(models: BoardValues, metric: Metric, entry: str, column: Column
     """Mean over seeds, unrounded, with a sign for "lower is better"; infinite for a missing mean."""
     if column not in models.columns:
         return np.inf
-    mean = mean_of_known(models.column(column, [entry])).round(12).item()
+    mean = mean_of_known(models.column(column, [entry])).round(12).item()  # the last bits of a sum would break ties
     return np.inf if np.isnan(mean) else metric.sign * mean
 
 
@@ -290,7 +290,7 @@ def _standings(models: BoardValues, metric: Metric, levels: Mapping[Column, floa
     ranked = [entry for entry in sound if np.isfinite(means[entry])]
     if not ranked:
         return {}
-    context_free = metric.sign * levels.get(models.ranked_by, metric.sign * np.inf)
+    context_free = metric.sign * levels.get(models.ranked_by, metric.sign * np.inf)  # every mean beats an unknown baseline
     eligible = np.array([means[entry] < context_free and not models.never_fits(entry) for entry in ranked])
     return dict(zip(ranked, standings(metric.sign * models.column(models.ranked_by, ranked), eligible), strict=True))
 
@@ -388,6 +388,7 @@ def not_fitted(models: BoardValues, metric: Metric, context_free: BoardValues) -
         task = models.tasks[t]
         limit = metric.limit(levels.get(task))
         if limit is not None:
+            # "not <", because a NaN has not fitted.
             found[models.entries[e], task, models.seeds[s]] = not metric.sign * means[e, s, t] < metric.sign * limit
     return found
 

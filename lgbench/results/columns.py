@@ -70,7 +70,7 @@ class Values:
     def of_table(cls, table: pa.Table) -> Values:
         """Values from a table with the fields of :class:`Value` as columns."""
         coded = [_coded(table[name]) for name in Value._fields[:4]]
-        value = _array(table["value"].cast(pa.float64())).copy()
+        value = _array(table["value"].cast(pa.float64())).copy()  # Arrow's memory is read-only
         value[~(np.isfinite(value) & _array(table["value"].is_valid()))] = np.nan
         in_distribution, *flags = (
             _array(table[name]) & _array(table[name].is_valid())
@@ -103,7 +103,8 @@ def _array(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
     """Numbers or switches of a column, any for null. The conversions of Arrow import pandas if it is installed: 0.4 s."""
     own = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     switches = pa.types.is_boolean(own.type)
-    own = own.cast(pa.uint8()) if switches else own
+    own = own.cast(pa.uint8()) if switches else own  # Arrow keeps switches as bits
+    # Without the buffer of nulls, which DLPack refuses.
     found = np.from_dlpack(pa.Array.from_buffers(own.type, len(own), [None, own.buffers()[1]], offset=own.offset))
     return found.astype(bool) if switches else found
 

@@ -81,6 +81,7 @@ class Database:
 
     def _view(self) -> None:
         paths = ", ".join(map(_quoted, self.paths))
+        # Else a folder named a=b would be a column.
         self.connection.execute(f"create or replace view results as from read_parquet([{paths}], hive_partitioning = false)")
 
     def leave_out_unreadable(self) -> bool:
@@ -101,6 +102,7 @@ class Database:
         with duckdb.connect() as own:
             for file, path in zip(self.files, self.paths, strict=True):
                 try:
+                    # Decodes every value and keeps none.
                     own.execute("select bit_xor(hash(r)) from read_parquet(?) as r", [path]).fetchall()
                 except duckdb.Error as error:
                     yield file, f"{file}: unreadable data ({first_line(error)})"
@@ -125,6 +127,7 @@ class Database:
         for text, runs in self._measurements.items():
             counts.update(dict.fromkeys(described({"measurements": json.loads(text)}), runs))
         found: dict[tuple[str, int], Metric] = {}
+        # The most frequent comes last and stays.
         for metric in sorted(counts, key=lambda metric: (counts[metric], repr(metric))):
             found[metric.name, metric.version] = metric
         return tuple(sorted(found.values(), key=lambda metric: (metric.name != PRIMARY_METRIC, metric.name, -metric.version)))

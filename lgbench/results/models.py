@@ -75,6 +75,7 @@ def models(
             entry = each.entry + named[use.entry, use.protocol, use.plugins] + ("" if weights == "raw" else f"@{weights}")
             found.append(ModelRow(run_id, weights, *place, entry, each.seed, *trained))
         found.append(ModelRow(run_id, CONTEXT_FREE, *place, None, None, *trained))
+    # Objects, so that None becomes null.
     return {name: np.array(own, dtype=object) for name, own in zip(ModelRow._fields, zip(*found, strict=True), strict=True)}
 
 

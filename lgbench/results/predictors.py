@@ -91,6 +91,7 @@ def _predictor(protocol: ProtocolUse, family: str, probe: str, readings: Reading
         return None
     low = high = None
     if len(entries) >= MIN_ENTRIES:
+        # A fixed seed: equal results have equal intervals.
         draws = np.random.default_rng(0).integers(0, len(entries), (RESAMPLES, len(entries)))
         values = [_mean_correlation(readings, [entries[i] for i in draw]) for draw in draws]
         tail = expanded_tail(len(entries))

@@ -116,7 +116,7 @@ class LabelledRun(msgspec.Struct):
     """A run and its labels: part of a line of the table of a submission file."""
 
     run_id: str
-    metadata: _Metadata = msgspec.field(name="footer")
+    metadata: _Metadata = msgspec.field(name="footer")  # the name in published files
 
     @property
     def labels(self) -> RunLabels:

@@ -268,6 +268,7 @@ def _value(own: SettingValue) -> SettingValue:
     """One notation of equal values: a switch as "on" or "off", a whole number as int."""
     if isinstance(own, bool):
         return "on" if own else "off"
+    # Beyond 2^53 floats are no exact numbers.
     return int(own) if isinstance(own, float) and own.is_integer() and abs(own) < 2**53 else own
 
 

@@ -120,6 +120,7 @@ class _Inspector:
         Rows of probes are not compared: the layers of a model are known only after building it.
         """
         record, measured = experiment.record, tuple(measurement.name for measurement in experiment.measurements)
+        # The tuned rate changes no key.
         same = (record.task, record.averagers, replace(record.train, lr=0.0), record.evaluate, record.tuning is None, measured)
         if same not in self._keys:
             self._keys[same] = row_keys(experiment)

@@ -86,8 +86,8 @@ class Checkpoint:
 
         Raises OSError for a file that cannot be written. The earlier state then stays.
         """
-        here = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-        written = {name: str(value) for name, value in progress._asdict().items()}
+        here = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}  # safetensors refuses other layouts
+        written = {name: str(value) for name, value in progress._asdict().items()}  # safetensors takes texts alone
         metadata = written | {"measured": json.dumps(progress.measured), _CHECKSUM: _checksum(progress, here)}
         try:
             with replaced(self.path) as partial:

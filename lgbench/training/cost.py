@@ -158,7 +158,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return results
 
     def _follow(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
+        key = storage._cdata  # its address, equal for all views
         if key in self._sizes:  # a view of an earlier result
             return
         self._sizes[key] = storage.nbytes()

@@ -89,7 +89,7 @@ def _batches(
     """Batches of the given steps, all of one length. Each task draws the batches of all its models in one call."""
     models: dict[int, list[int]] = {}
     for model, (task, _) in enumerate(members):
-        models.setdefault(id(task), []).append(model)
+        models.setdefault(id(task), []).append(model)  # a plugin's task may have no hash
     contexts = training.batch * max(map(len, models.values()))
     bound = DRAWN_NUMBERS.get(device.type, DRAWN_NUMBERS["cpu"])
     at_once = max(1, bound // (contexts * _numbers(members[0][0], length)))

@@ -45,6 +45,7 @@ class Population:
         fresh = [experiment.build() for experiment in experiments]
         params, buffers = stack_module_state(fresh)
         frozen = {name for name, p in fresh[0].named_parameters() if not p.requires_grad}
+        # Detached, because stack_module_state gives leaves of autograd.
         trained = [params[name].detach() for name in params if name not in frozen]
         if not trained:
             raise ValueError(f"{experiments[0].entry} has no parameters to train")
@@ -89,7 +90,7 @@ class Population:
             return
         values = {name: self.buffers[f"{name}.value"] for name in self._noises}
         if step not in self._noise:
-            size = 1 + sum(numbers.numel() for numbers in values.values())
+            size = 1 + sum(numbers.numel() for numbers in values.values())  # 1, because a noise may be empty
             steps = range(step, step + max(1, min(CHUNK, NOISE_AT_ONCE // size)))
             drawn = {name: self._uniform(name, steps, numbers) for name, numbers in values.items()}
             self._noise = {later: {name: drawn[name][i] for name in values} for i, later in enumerate(steps)}
@@ -124,7 +125,7 @@ class Population:
             nonlocal varying
             if lengths_vary and batch[0].shape[POSITIONS] < SMALLEST:
                 return self.advance(*batch)
-            batch = (batch[0].contiguous(), *batch[1:])
+            batch = (batch[0].contiguous(), *batch[1:])  # as the strides of a program are
             shapes = "all" if varying else tuple(tensor.shape for tensor in batch)
             if shapes not in programs:
                 try:

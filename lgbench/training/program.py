@@ -50,6 +50,7 @@ def traced(function: Callable[..., Any], arguments: Sequence[Tensor], varying: V
     if varying:
         return _for_all_sizes(function, arguments, varying)
     with torch.no_grad():
+        # A model may hold constants, which are not fake.
         return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments)
 
 
@@ -59,6 +60,7 @@ def _for_all_sizes(function: Callable[..., Any], arguments: Sequence[Tensor], va
     stand_ins = [_stand_in(mode, argument, varying.get(place)) for place, argument in enumerate(arguments)]
     with torch.no_grad(), mode, _SplitLinear():
         try:
+            # "real", because the arguments are fake already.
             graph = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True)(*stand_ins)
         except Exception as error:  # the function may raise anything
             raise SizesMatter(str(error)) from error
@@ -194,7 +196,7 @@ def _name(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varying) 
         torch.__version__,
         _processor(),
         torch.backends.cpu.get_cpu_capability(),
-        torch.get_num_threads(),
+        torch.get_num_threads(),  # loops are compiled for a number of threads
         SETTINGS,
     ]
     parts += [_layout(tensor, varying.get(place)) for place, tensor in enumerate(arguments)]

@@ -52,7 +52,7 @@ class Gradients:
                 if not otherwise or lacks_memory(error):
                     raise
                 refusals.append(f"{otherwise}: {first_line(error)}")
-        del self._ways[: len(refusals)]
+        del self._ways[: len(refusals)]  # not tried again at every step
         for sentence in refusals:
             self.say(sentence)
         return found
@@ -165,7 +165,7 @@ def step_of(
         if weights is None:
             return F.cross_entropy(logits, right)
         by_answer = F.cross_entropy(logits, right, reduction="none") * weights.flatten()
-        return by_answer.sum() / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
+        return by_answer.sum() / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)  # no answer may count in a batch
 
     gradients = Gradients(loss, say)
 
@@ -176,6 +176,7 @@ def step_of(
         losses: Tensor = loss_of_each.to(state.loss_sum.dtype)
         state.step.add_(1)
         # Linear warmup, then linear decay to 0 after the last step.
+        # The warmup may be the whole training.
         left = (rates.steps - state.step + 1) / (rates.steps - rates.warmup).clamp(min=1)
         lr = rates.lr * torch.minimum(state.step / rates.warmup, left)
         _update(optimizer, layout, state, gradient, lr.to(gradient.dtype), rates.decay)

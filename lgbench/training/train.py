@@ -1,4 +1,4 @@
-"""Acceleration of the training step: compiled programs and CUDA graphs."""
+"""Training of a population: its step compiled or captured as CUDA graphs, its checkpoints, and measurements on the way."""
 
 from __future__ import annotations
 
