@@ -25,8 +25,7 @@ from lgbench.execution.workers import ONE_THREAD, Local, Setup
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
 from lgbench.experiment.plan import plan as resolve
-from lgbench.extensions.catalog import Catalog
-from lgbench.extensions.directory import not_installed
+from lgbench.extensions.catalog import Catalog, not_installed
 from lgbench.extensions.function_files import take_functions
 from lgbench.extensions.loading import parted
 from lgbench.extensions.registry import Registry

@@ -15,8 +15,8 @@ from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import BoardHeader, failing
 from lgbench.results.columns import ID, OOD, BoardValues, rounded
+from lgbench.results.database import most_telling_first
 from lgbench.results.leaderboard import Results
-from lgbench.results.models import most_telling_first
 from lgbench.results.statistics import (
     CONFIDENCE,
     MIN_PAIRED_SEEDS,

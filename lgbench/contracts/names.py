@@ -17,7 +17,10 @@ NAME = re.compile(r"(?![a-z0-9-]{101})[a-z0-9]+(-[a-z0-9]+)*")
 METRIC_NAME = re.compile(r"(?!\w{101})[a-z][a-z0-9]*(_[a-z0-9]+)*")
 """A valid name of a measurement: lower-case letters, digits and underscores, at most 100 characters, as SQL has names."""
 
-RESERVED_NAMES = ("all", "none", "raw", "chance")
+CONTEXT_FREE = "chance"
+"""Weights of the context-free baseline in published run files. It has no entry and no seed."""
+
+RESERVED_NAMES = ("all", "none", "raw", CONTEXT_FREE)
 """Words of the command line and of results. No plugin may use them as names."""
 
 CURVE_METRICS = ("train_loss", "gradient_norm")

@@ -19,7 +19,7 @@ import msgspec
 
 from lgbench.atomic_files import replaced
 from lgbench.checkout import VERSION
-from lgbench.contracts import CURVE_METRICS, PART_KINDS, SOUNDNESS, OpenRun, RunEnd, TrackedRun, Tracker
+from lgbench.contracts import CONTEXT_FREE, CURVE_METRICS, PART_KINDS, SOUNDNESS, OpenRun, RunEnd, TrackedRun, Tracker
 from lgbench.contracts.services import Setting
 from lgbench.errors import RunFileError, UsageError, located, message_of
 from lgbench.experiment.experiment import Experiment
@@ -218,8 +218,7 @@ def finite(values: Iterable[tuple[str, float | None]]) -> Values:
 
 def final(path: Path) -> tuple[int, Values, RunEnd]:
     """Last step, final scores and end of a run, from its file. Raises RunFileError."""
-    # "chance" is the name of the context-free baseline in published files.
-    rows = [row for row in run_files.read(path).to_pylist() if row["weights"] != "chance" and row["layer"] is None]
+    rows = [row for row in run_files.read(path).to_pylist() if row["weights"] != CONTEXT_FREE and row["layer"] is None]
     step = max(row["step"] for row in rows)
     scores = (row for row in rows if row["step"] == step and row["length"] is not None and row["metric"] not in SOUNDNESS)
     values = finite((name_of(row["metric"], row["weights"], row["length"]), row["value"]) for row in scores)

@@ -13,8 +13,7 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.probes import takes_part
 from lgbench.experiment.protocols import protocol_named
 from lgbench.experiment.record import ExperimentRecord, PluginUse
-from lgbench.extensions.catalog import Found
-from lgbench.extensions.directory import not_installed
+from lgbench.extensions.catalog import Found, not_installed
 from lgbench.extensions.loading import BUILT_IN, Distribution
 from lgbench.extensions.registry import Registry
 

@@ -1,20 +1,25 @@
-"""Catalog of objects of one kind from plugins, by name, and the check of each object against its contract."""
+"""Catalog of objects of one kind from plugins, by name; the check of each object; and the packages of names not installed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
+from lgbench.checkout import ROOT
 from lgbench.contracts import HARNESS_METRICS, METRIC_NAME, NAME, RESERVED_NAMES, Measurement, Named
-from lgbench.errors import PluginError, UsageError
-from lgbench.extensions.directory import not_installed
+from lgbench.errors import PluginError, UsageError, unknown
 from lgbench.extensions.loading import Distribution
 from lgbench.terminal import sentence
 
 Item = TypeVar("Item", bound=Named)
+
+DIRECTORY = Path(__file__).with_name("directory.toml")
+"""Known packages of plugins, with the names that they provide."""
 
 
 @dataclass(frozen=True)
@@ -175,3 +180,30 @@ def _written(contract: type, attribute: str) -> str:
 @cache
 def _hints(contract: type) -> Mapping[str, Any]:
     return get_type_hints(contract)
+
+
+def not_installed(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """Error for a name of no installed plugin: with the package that has it, or else with the nearest known name."""
+    for package, url in _packages(name):
+        return UsageError(f"no {kind} {name!r} is installed; {name} is in {package}: {_installing(package, url)}")
+    return unknown(kind, name, known)
+
+
+def _packages(name: str) -> list[tuple[str, str]]:
+    """Name and address of each listed package that provides a name."""
+    listed = tomllib.loads(DIRECTORY.read_text(encoding="utf-8"))["plugin"]
+    return [
+        (package["name"], package["url"])
+        for package in listed
+        if any(name in names for names in package.values() if isinstance(names, list))
+    ]
+
+
+def _installing(package: str, url: str) -> str:
+    """Command that installs a package. Those of this repository are installed from its checkout."""
+    if not url.startswith("contrib/"):
+        return f"pip install {package}"
+    folder = ROOT / "plugins" / url
+    if not folder.is_dir():
+        return f"pip install ./plugins/{url}, in a checkout of lgbench"
+    return f"pip install {f'./{folder.relative_to(Path.cwd())}' if folder.is_relative_to(Path.cwd()) else folder}"

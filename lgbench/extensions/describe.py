@@ -13,7 +13,6 @@ from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import PROTOCOLS, Protocol
 from lgbench.experiment.record import Training
 from lgbench.experiment.settings import OPTION_SECTIONS, options_of
-from lgbench.extensions.directory import not_installed
 
 if TYPE_CHECKING:
     from lgbench.extensions.registry import Registry
@@ -155,6 +154,8 @@ def page(name: str, registry: Registry) -> str:
     members = [task for task in registry.tasks if task.family == name]
     pages = [_task_page(task) for task in members] or [_page(kind, item, registry) for kind, item in _found(name, registry)]
     if not pages:
+        from lgbench.extensions.catalog import not_installed
+
         known = {task.family for task in registry.tasks}
         for kind in KINDS:
             known |= {name for name, _ in summaries(kind, registry)}

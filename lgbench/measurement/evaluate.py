@@ -14,7 +14,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Answers, Batch, Language, Measurement, Predictions, StringScores, Task
+from lgbench.contracts import (
+    CONTEXT_FREE,
+    LOOKS_AHEAD,
+    NOT_FINITE,
+    Answers,
+    Batch,
+    Language,
+    Measurement,
+    Predictions,
+    StringScores,
+    Task,
+)
 from lgbench.errors import lacks_memory
 from lgbench.experiment.contexts import (
     answered_lengths,
@@ -271,9 +282,6 @@ def step_log_probability(logits: Tensor, inputs: Tensor) -> Tensor:
     steps = F.pad(inputs[:, 1:], (0, 1), value=logits.shape[-1] - 1)
     return logits.double().log_softmax(-1).gather(-1, steps[..., None]).squeeze(-1)
 
-
-CONTEXT_FREE = "chance"
-"""Variant name of the context-free baseline in the rows of a run. Published as "chance"."""
 
 MIN_CONTEXTS, MAX_CONTEXTS = 128, 1024
 SAMPLED_POSITIONS = 2**19

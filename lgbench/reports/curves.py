@@ -19,12 +19,11 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lgbench.contracts import PRIMARY_METRIC
+from lgbench.contracts import CONTEXT_FREE, PRIMARY_METRIC
 from lgbench.errors import RunFileError
 from lgbench.results import run_files
 from lgbench.results.columns import BoardValues, Value, Values, mean_of_known, rounded
 from lgbench.results.metrics import Metric, described
-from lgbench.results.models import CONTEXT_FREE
 from lgbench.terminal import counted, printable
 
 if TYPE_CHECKING:

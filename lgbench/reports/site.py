@@ -33,9 +33,9 @@ from lgbench.reports.panel_figures import step_document
 from lgbench.results.boards import Board, BoardHeader
 from lgbench.results.database import packaged
 from lgbench.results.entries import PREFIX
-from lgbench.results.grid import Grid, grid
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import described
+from lgbench.results.overall import Grid, grid
 from lgbench.results.published import with_own
 from lgbench.results.trainings import BoardSteps, trainings
 from lgbench.terminal import counted

@@ -11,10 +11,9 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from lgbench.contracts import SOUNDNESS
+from lgbench.contracts import CONTEXT_FREE, SOUNDNESS
 from lgbench.errors import message_of
 from lgbench.experiment.tuning import TuningRun
-from lgbench.measurement.evaluate import CONTEXT_FREE
 from lgbench.results.run_schema import Number, Place, numbers_in
 from lgbench.submissions.inspection import Run
 

@@ -12,11 +12,12 @@ from helpers.toy_registries import METRICS, Marked, Weighted, but
 from scipy.optimize import linprog
 
 from lgbench import Answers, Batch, Measurement, Signature, Task, Tokens
+from lgbench.contracts import CONTEXT_FREE
 from lgbench.execution import runner
 from lgbench.execution.device import Execution
 from lgbench.experiment.contexts import board_lengths
 from lgbench.experiment.record import Evaluation, Training
-from lgbench.measurement.evaluate import CONTEXT_FREE, context_free_scores
+from lgbench.measurement.evaluate import context_free_scores
 from lgbench.results import run_files
 from lgbench_measurements.functions import best_blind_prediction
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from helpers.run_files import simulated, write_rows
 
-from lgbench.results.grid import grid
 from lgbench.results.leaderboard import Results
+from lgbench.results.overall import grid
 
 LENGTHS = (4, 8, 16, 32)
 """Models are trained to length 8."""
