@@ -133,8 +133,7 @@ def _lacking(found: Mapping[Path, Experiment], keep_weights: bool) -> list[str]:
     A measurement is missing if not installed at the time, or not requested by --probe.
     """
     from lgbench.results.metrics import described
-    from lgbench.results.run_files import metadata
-    from lgbench.results.weights_files import kept_by
+    from lgbench.results.run_files import kept_by, metadata
 
     lacking: Counter[str] = Counter()
     for path, experiment in found.items():

@@ -30,8 +30,10 @@ LOOKS_AHEAD = "looks_ahead"
 """Future leakage in run files: share of cuts with an earlier answer changed by later tokens. 0 for a causal model."""
 NOT_FINITE = "not_finite"
 """Share of answers in run files with a logit that is not finite. 0 for a sound model."""
-SOUNDNESS = (LOOKS_AHEAD, NOT_FINITE)
-"""Metrics of every run that decide whether boards rank its model. No measurement may use these names."""
+SOUNDNESS = MappingProxyType(
+    {LOOKS_AHEAD: "its answers change with what comes after them", NOT_FINITE: "some of its answers are not finite"}
+)
+"""Metrics of every run that decide whether boards rank its model, with the reason against it. No measurement may use them."""
 
 LEARNING_RATE = "learning_rate"
 """In run files, the learning rate that tuning runs chose."""

@@ -25,11 +25,11 @@ from lgbench.extensions.loading import Distribution
 from lgbench.measurement.evaluate import context_free_scores, evaluate, evaluate_point
 from lgbench.measurement.probing import probe
 from lgbench.measurement.scores import Score, reasons
-from lgbench.results import run_files, weights_files
+from lgbench.results import run_files
 from lgbench.results.metrics import descriptions
 from lgbench.results.rows import rows_of
+from lgbench.results.run_files import KeptWeights
 from lgbench.results.stored_runs import ExecutionRecord, Seconds
-from lgbench.results.weights_files import KeptWeights
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.models import Models, Trained, kept
 from lgbench.training.train import Points, train
@@ -137,7 +137,7 @@ class PopulationRunner:
         try:
             if weights is not None:
                 own = KeptWeights.of(weights)
-                weights_files.write(own.beside(path), weights, scratch)
+                run_files.write_weights(own.beside(path), weights, scratch)
                 about = about | own.field
             run_files.write(path, rows, about, scratch)
         except FileNotFoundError:  # another process took over, has written all runs, and has removed `scratch`

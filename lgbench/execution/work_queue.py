@@ -31,8 +31,8 @@ from lgbench.errors import RunFailed
 from lgbench.experiment.experiment import Experiment, plugins_of
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.lock import STALE, Lock, is_locked
-from lgbench.results import run_files, weights_files
-from lgbench.results.weights_files import KeptWeights, kept_by
+from lgbench.results import run_files
+from lgbench.results.run_files import KeptWeights, kept_by
 from lgbench.terminal import counted
 
 
@@ -126,7 +126,7 @@ class LockedPopulation:
                     beside = own.beside(path)
                     if KeptWeights.of(files.get(beside.name, b"")) != own:
                         raise RunFailed(f"{beside.name} came back damaged")
-                    weights_files.write(beside, files[beside.name], self.folder)
+                    run_files.write_weights(beside, files[beside.name], self.folder)
             written.append(path)
         return written
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Measurement, Source, Task
+from lgbench.contracts import NOT_FINITE, SOUNDNESS, Measurement, Source, Task
 from lgbench.errors import PluginError
 from lgbench.terminal import sentence
 
@@ -33,12 +33,6 @@ class Score(NamedTuple):
 VERSION = 1
 """Version of the rows about validity. Raise it whenever a verdict could change."""
 
-REASONS = {
-    LOOKS_AHEAD: "its answers change with what comes after them",
-    NOT_FINITE: "some of its answers are not finite",
-}
-"""Reason for an unranked entry, by metric."""
-
 
 def reasons(scores: Iterable[Score], diverged: bool) -> list[str]:
     """Sentences with the reasons for an unranked run.
@@ -47,9 +41,9 @@ def reasons(scores: Iterable[Score], diverged: bool) -> list[str]:
     """
     found: dict[str, list[str]] = {}
     for score in scores:
-        if score.metric in REASONS and score.value and not (diverged and score.metric == NOT_FINITE):
+        if score.metric in SOUNDNESS and score.value and not (diverged and score.metric == NOT_FINITE):
             found.setdefault(score.metric, []).append(score.weights)
-    return [f"{REASONS[metric]} (weights: {', '.join(dict.fromkeys(own))})" for metric, own in found.items()]
+    return [f"{SOUNDNESS[metric]} (weights: {', '.join(dict.fromkeys(own))})" for metric, own in found.items()]
 
 
 def of_source(source: Source, task: Task, measurements: Sequence[Measurement]) -> list[Measurement]:

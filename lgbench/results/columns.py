@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, SOUNDNESS
+
 if TYPE_CHECKING:
     from lgbench.results.statistics import Floats  # which needs SciPy, and a run does not
 
@@ -168,11 +170,8 @@ class BoardValues:
     def unsound(self, entry: str) -> str | None:
         """Reason against ranking an entry, such as "some of its answers are not finite on seed 3"; None for a sound entry."""
         reasons = [
-            f"{reason} on {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
-            for reason, flagged in (
-                ("its answers change with what comes after them", self.looks_ahead),
-                ("some of its answers are not finite", self.not_finite),
-            )
+            f"{SOUNDNESS[metric]} on {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+            for metric, flagged in ((LOOKS_AHEAD, self.looks_ahead), (NOT_FINITE, self.not_finite))
             if (seeds := sorted(seed for known, seed in flagged if known == entry))
         ]
         return " and ".join(reasons) or None

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from lgbench.atomic_files import created
 from lgbench.errors import RunFileError, UsageError
-from lgbench.results import run_files, weights_files
+from lgbench.results import run_files
+from lgbench.results.run_files import KeptWeights, kept_by
 from lgbench.results.run_schema import numbers_in
 from lgbench.results.submission_files import PackedRun
-from lgbench.results.weights_files import KeptWeights, kept_by
 
 PARTS = ("", run_files.TUNING)
 """Folders with runs in a results folder."""
@@ -116,7 +116,7 @@ def _copy(run: RunInFile, to: Path, done: Merged) -> None:
     path = to / run.name
     if kept := run.kept:
         try:
-            weights_files.write(kept.beside(path), weights_files.read(kept.beside(run.path.with_name(run.name)), kept))
+            run_files.write_weights(kept.beside(path), run_files.read_weights(kept.beside(run.path.with_name(run.name)), kept))
             done.weights += 1
         except RunFileError as error:
             done.left_out.append(f"{error}; the run is merged without them")

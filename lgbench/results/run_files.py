@@ -3,21 +3,27 @@
 A submission file (:mod:`lgbench.results.submission_files`) has the same columns, with the rows and metadata of many runs.
 
 :func:`find` lists the files of a folder, :func:`checked` says whether a file is sound, :class:`CheckedFile` has its content.
+
+Kept weights, raw and averaged, are in a file beside the run file. It is written first, so every visible run has its weights,
+and never replaced.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Meta
 
 from lgbench.atomic_files import created, set_aside
 from lgbench.errors import RunFileError, UsageError, first_line
@@ -303,3 +309,68 @@ def require_writable(folder: Path) -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UsageError(f"cannot write to the results folder {str(folder)!r}: {error.strerror}") from error
+
+
+KEPT_WEIGHTS = "kept_weights"
+"""Field of the metadata with the hash of kept weights; absent for a run without kept weights."""
+MAX_WEIGHTS = 2**36
+"""Largest size of a weights file in bytes, above the size of any model trained by lgbench."""
+
+
+@dataclass(frozen=True)
+class KeptWeights:
+    """Kept weights of a run, in its metadata.
+
+    The hash is also in the name of the weights file, so weights of another training of the same run are never taken for these.
+    """
+
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    """SHA-256 of the file."""
+    size: Annotated[int, Meta(ge=1, le=MAX_WEIGHTS)]
+    """Size of the file in bytes."""
+
+    @classmethod
+    def of(cls, content: bytes) -> KeptWeights:
+        """Hash and size of the content of a weights file."""
+        return cls(hashlib.sha256(content).hexdigest(), len(content))
+
+    @property
+    def field(self) -> dict[str, Any]:
+        """Field of the metadata of the run file."""
+        return {KEPT_WEIGHTS: asdict(self)}
+
+    def beside(self, run_file: Path) -> Path:
+        """Weights file of the run file with these weights."""
+        return run_file.with_name(f"{run_file.name.removesuffix('.parquet')}.{self.sha256[:8]}.safetensors")
+
+
+def kept_by(metadata: Mapping[str, Any]) -> KeptWeights | None:
+    """Kept weights in the metadata of a run; None for a run without kept weights."""
+    try:
+        return msgspec.convert(metadata[KEPT_WEIGHTS], KeptWeights)
+    except (KeyError, msgspec.ValidationError):
+        return None
+
+
+def write_weights(path: Path, content: bytes, scratch: Path | None = None) -> None:
+    """Write weights once and whole. An equal existing file stays; a damaged existing file is set aside."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.read_bytes() != content:
+        set_aside(path)
+    with created(path, scratch) as partial:
+        partial.write_bytes(content)
+
+
+def read_weights(path: Path, kept: KeptWeights) -> bytes:
+    """Content of a weights file. Raises RunFileError for a missing file, or a wrong hash."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise RunFileError(
+            f"the weights of this run are missing: {path} should be there; copy it beside the run file"
+        ) from None
+    except OSError as error:
+        raise RunFileError(f"the weights {path} cannot be read: {error.strerror}") from error
+    if hashlib.sha256(content).hexdigest() != kept.sha256:
+        raise RunFileError(f"the weights {path} are damaged, or of another run: their SHA-256 is not the one in the run file")
+    return content

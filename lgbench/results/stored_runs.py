@@ -15,11 +15,10 @@ from msgspec import Meta
 from lgbench.contracts import Facts
 from lgbench.errors import RunFileError
 from lgbench.experiment.record import ExperimentRecord, LoadedPlugin
-from lgbench.results import run_files, weights_files
+from lgbench.results import run_files
 from lgbench.results.metrics import Metric
-from lgbench.results.run_files import CheckedFile, checked
+from lgbench.results.run_files import CheckedFile, KeptWeights, checked
 from lgbench.results.submission_files import PackedRun
-from lgbench.results.weights_files import KeptWeights
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ class StoredRun:
             raise RunFileError(f"{self.where} has no weights: lgbench did not train its model")
         if kept is None:
             raise RunFileError(f"{self.where} kept no weights; make the run with --keep-weights, in a folder that lacks it")
-        return weights_files.read(kept.beside(run_files.path_for(self.path.parent, self.record)), kept)
+        return run_files.read_weights(kept.beside(run_files.path_for(self.path.parent, self.record)), kept)
 
 
 def stored(path: Path) -> list[StoredRun]:

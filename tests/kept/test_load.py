@@ -27,7 +27,7 @@ from lgbench.extensions.registry import Registry
 from lgbench.kept import find
 from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files
-from lgbench.results.weights_files import KeptWeights
+from lgbench.results.run_files import KeptWeights
 
 
 def experiment_of(path: Path):

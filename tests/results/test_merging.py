@@ -14,10 +14,10 @@ from helpers.packing import together
 from helpers.run_files import measured_by_all, simulated, write_rows
 
 from lgbench.cli.main import main
-from lgbench.results import merging, run_files, weights_files
+from lgbench.results import merging, run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.merging import RunInFile, compared, merge
-from lgbench.results.weights_files import KeptWeights
+from lgbench.results.run_files import KeptWeights
 
 
 def name_of(seed, task="alpha"):
@@ -37,7 +37,7 @@ def run(folder: Path, seed=0, tvd=0.5, kept: bytes | None = None, seconds=1.0, m
         folder / name_of(seed), rows, experiment=about, measurements=measured_by_all(), seconds={"train": seconds}, **own
     )
     if kept is not None:
-        weights_files.write(KeptWeights.of(kept).beside(path), kept)
+        run_files.write_weights(KeptWeights.of(kept).beside(path), kept)
     return path
 
 
@@ -149,7 +149,7 @@ def test_a_merge_that_was_interrupted_is_completed_by_the_same_command(folders, 
             return own(path, *scratch)
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            for module in (merging, weights_files):
+            for module in (merging, run_files):
                 patch.setattr(module, "created", linked)
             merge([a, b], c)
         half = contents(c)
