@@ -158,7 +158,7 @@ def executor_named(name: str, options: Mapping[str, str], known: Catalog[Executo
         if option not in hints:
             raise unknown(f"option of the executor {name}", option, hints)
         try:
-            own[option] = msgspec.convert(text, hints[option], strict=False)
+            own[option] = msgspec.convert(text, hints[option], strict=False)  # not strict, because options are texts
         except msgspec.ValidationError as error:
             raise UsageError(f"the option {option} of the executor {name} cannot be {text!r}: {first_line(error)}") from error
     return replace(executor, **own) if own else executor  # type: ignore[type-var]

@@ -88,7 +88,7 @@ class Lock:
         while not self._released.wait(BEAT_SECONDS):
             with suppress(OSError):  # the file system may recover before the lock is stale
                 if self.is_held:
-                    os.utime(self.path)
+                    os.utime(self.path)  # a touch would keep another's lock alive
 
 
 def is_locked(path: Path) -> bool:

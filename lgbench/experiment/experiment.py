@@ -122,13 +122,13 @@ class Experiment(Tested):
 
     def with_seed(self, seed: int) -> Experiment:
         """Copy with another seed."""
-        other = replace(self, record=self.record.with_seed(seed))
+        other = replace(self, record=self.record.with_seed(seed))  # the key below has no seed
         vars(other)["population_key"] = self.population_key
         return other
 
     def tuned(self, outcome: Tuning) -> Experiment:
         """Copy with the learning rate of a finished tuning."""
-        other = replace(self, record=self.record.tuned(outcome))
+        other = replace(self, record=self.record.tuned(outcome))  # the key below has no learning rate
         vars(other)["population_key"] = self.population_key
         return other
 

@@ -255,7 +255,7 @@ def _watched(scheme: NormScheme, made: list[object]) -> NormScheme:
 
         return make
 
-    own = copy.copy(scheme)
+    own = copy.copy(scheme)  # a copy, because an architecture may look at its class
     vars(own).update({name: watched(getattr(scheme, name)) for name in _PLACES})  # frozen dataclasses too
     return own
 

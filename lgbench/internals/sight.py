@@ -34,7 +34,7 @@ def attention_weights(take: Take, v: Tensor, tolerance: float, try_others: bool 
     `try_others`: whether linearity is also checked with other values. Weights are NaN where the output is not finite.
     """
     try:
-        with torch.enable_grad():
+        with torch.enable_grad():  # models are tested without gradients
             given = v.detach().requires_grad_()
             taken = take(given)
             (gradient,) = torch.autograd.grad(taken[..., 0].sum(), given)

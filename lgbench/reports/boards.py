@@ -121,7 +121,7 @@ def _board_lines(boards: Sequence[Board]) -> Iterator[dict[str, Any]]:
                 yield (
                     own
                     | {"column": cell.kind, "context_free": context_free}
-                    | {n: getattr(cell, n) for n in CSV_COLUMNS[-6:-1]}
+                    | {n: getattr(cell, n) for n in CSV_COLUMNS[-6:-1]}  # length to n
                 )
 
 

@@ -324,7 +324,7 @@ def internals_documents(results: Results, protocols: Collection[ProtocolUse]) ->
 
 def _line(layer: int | None, rows: list[tuple[Any, ...]]) -> dict[str, Any]:
     """Probe readings of one layer by length, with as many digits as a small chart tells."""
-    values = [float(f"{value:.3g}") for *_, value, _ in rows]
+    values = [float(f"{value:.3g}") for *_, value, _ in rows]  # a row of layers.sql ends with layer, length, value, seeds
     return {"layer": layer, "lengths": [row[7] for row in rows], "values": values, "seeds": max(row[9] for row in rows)}
 
 

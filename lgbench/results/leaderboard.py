@@ -442,4 +442,4 @@ def read_results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
     opened = Database(path)
     for sentence in opened.left_out:
         warnings.warn(f"left out: {sentence}", stacklevel=2)
-    return duckdb.read_parquet(opened.paths, hive_partitioning=False, union_by_name=True)
+    return duckdb.read_parquet(opened.paths, hive_partitioning=False)

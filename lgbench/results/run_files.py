@@ -115,7 +115,7 @@ class _Metadata(msgspec.Struct):
     """Part of the metadata of a run: its labels, and the descriptions of metrics."""
 
     experiment: RunLabels
-    measurements: msgspec.Raw = msgspec.Raw(b"[]")
+    measurements: msgspec.Raw = msgspec.Raw(b"[]")  # raw, because thousands of runs share one text
 
 
 class LabelledRun(msgspec.Struct):

@@ -193,6 +193,7 @@ def train(
         return TrainingProgress(step, len(population.members), past.compiled or compiles, seconds, measured)
 
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
+    # Streams and graphs are made on the current device.
     with torch.no_grad(), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         advance: Function = compiled or population.advance
         average: Callable[[], object] = population.average
