@@ -17,8 +17,8 @@ import numpy as np
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.figure import Spec, on_paper
 from lgbench.reports.marks import PAPER
+from lgbench.results.database import most_telling_first
 from lgbench.results.leaderboard import Results
-from lgbench.results.models import most_telling_first
 from lgbench.results.statistics import effective_length
 from lgbench.results.sweeps import without
 
