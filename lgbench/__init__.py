@@ -20,10 +20,10 @@ from lgbench.hookspecs import hookimpl
 if TYPE_CHECKING:
     from lgbench.external import evaluate_model
     from lgbench.functions import run
-    from lgbench.kept import LoadedModel, load, probe
     from lgbench.options import RunOptions
     from lgbench.randomness import Random
     from lgbench.results.leaderboard import read_results
+    from lgbench.saved import LoadedModel, load, probe
 
 __version__ = VERSION
 
@@ -44,12 +44,12 @@ __all__ = [
 __all__ += contracts.__all__
 
 _LAZY = {
-    "LoadedModel": "lgbench.kept",
+    "LoadedModel": "lgbench.saved",
     "Random": "lgbench.randomness",
     "RunOptions": "lgbench.options",
     "evaluate_model": "lgbench.external",
-    "load": "lgbench.kept",
-    "probe": "lgbench.kept",
+    "load": "lgbench.saved",
+    "probe": "lgbench.saved",
     "read_results": "lgbench.results.leaderboard",
     "run": "lgbench.functions",
 }

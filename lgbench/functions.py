@@ -56,7 +56,7 @@ def run(*args: Any, **options: Any) -> pa.Table:
     The arguments are the options of the command, under the same names; `plugins` are plugin files. An architecture may be a
     function in a file, such as "./my_model.py:build". A run that is already in `results` is read, not repeated. `average=None`
     tests every averager that comes with lgbench; a list as a value of `set` makes a grid over it. `probe` names probes, or is
-    "all". With `keep_weights`, :func:`lgbench.load` gives the models of the runs. `track`
+    "all". With `save_weights`, :func:`lgbench.load` gives the models of the runs. `track`
     names trackers, such as "tensorboard".
 
     Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its cause,
@@ -110,7 +110,7 @@ class Command:
         Raises UsageError for an unusable executor or an unwritable results folder.
         """
         failed = self.tune()
-        outcome = self._run(self.rates.tuned(), self.rates.results, self.trackers, self.options.keep_weights)
+        outcome = self._run(self.rates.tuned(), self.rates.results, self.trackers, self.options.save_weights)
         return replace(outcome, failed=[*failed, *outcome.failed])
 
     def tune(self) -> list[RunFailed]:
@@ -129,7 +129,7 @@ class Command:
         experiments: Sequence[Experiment],
         folder: Path,
         trackers: Mapping[str, str],
-        keep_weights: bool,
+        save_weights: bool,
         later: Sequence[Experiment] = (),
     ) -> PlanOutcome:
         options, gpu = self.options, choose_device(self.options.device).type == "cuda"
@@ -137,7 +137,7 @@ class Command:
         demand = Demand(options.workers, gpu, environ, folder.resolve() / f".{self.executor.name}")
         with self.executor.open(demand) as pool:
             run_files.require_writable(folder)
-            execution = Execution.of(replace(options, workers=pool.workers, keep_weights=keep_weights))
+            execution = Execution.of(replace(options, workers=pool.workers, save_weights=save_weights))
             plugins = {path: parted(path)[0].read_bytes() for path in map(Path, options.plugins)}
             setup = Setup(folder, execution, plugins, trackers)
             return Scheduler(experiments, setup, self.display, self.rates.every).run(pool, later)

@@ -68,7 +68,7 @@ class RunOptions:
         "names",
         of=("probes",),
     )
-    keep_weights: bool = option(
+    save_weights: bool = option(
         False,
         "Keep the raw and the averaged weights of each run, in a file beside its run file. They change no number.",
         "flag",

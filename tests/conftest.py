@@ -11,11 +11,11 @@ import torch
 import toys
 from helpers.folders import TESTS
 from helpers.in_process import in_process, worker_processes  # noqa: F401  # fixtures
-from helpers.kept_runs import kept_runs  # noqa: F401  # a fixture
 from helpers.plain_training import CHEAP
 from helpers.planning import plan_of
 from helpers.processes import install
 from helpers.registries import BUILT_IN, with_essentials
+from helpers.saved_runs import saved_runs  # noqa: F401  # a fixture
 from helpers.tuned import tuned, tuned_everywhere  # noqa: F401  # fixtures
 from helpers.warm import warm  # noqa: F401  # a fixture
 

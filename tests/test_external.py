@@ -56,9 +56,9 @@ def command(*words: object):
     return CliRunner().invoke(main, [str(word) for word in words], prog_name="lgbench")
 
 
-def test_a_model_that_lgbench_trained_has_the_numbers_of_its_run_to_the_bit(kept_runs):
+def test_a_model_that_lgbench_trained_has_the_numbers_of_its_run_to_the_bit(saved_runs):
     kinds = ["metric", "metric_version", "length", "value", "n", "on_boards", "in_distribution"]
-    for path, task in ((kept_runs.language, "dyck-1-2"), (kept_runs.vectors, "max-retrieval")):
+    for path, task in ((saved_runs.language, "dyck-1-2"), (saved_runs.vectors, "max-retrieval")):
         settings = run_files.metadata(path)["experiment"]["evaluate"]
         changes = {f"evaluate.{name}": settings[name] for name in ("contexts", "strings", "max_length")}
         rows = lgbench.evaluate_model(lgbench.load(path), task, set=changes)

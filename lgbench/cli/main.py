@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from lgbench.cli.claims import claims
-from lgbench.cli.kept import predict, probe
 from lgbench.cli.output import Output, complain, fitted
 from lgbench.cli.plugins import check, list_names, new_plugin, plugins, show
 from lgbench.cli.results import compare, leaderboard, plot, predictors, site, sql
 from lgbench.cli.run import merge, run, selftest
+from lgbench.cli.saved import predict, probe
 from lgbench.cli.submit import submit, verify
 from lgbench.errors import Interrupted, LgbenchError, PluginError
 from lgbench.extensions import commands

@@ -63,7 +63,7 @@ def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) 
             "interrupted; no file was left half written. Finished runs are kept. The same command continues with the others, "
             "each from its latest checkpoint."
         ) from None
-    _tell(outcome, command.plan, Path(options.results), options.keep_weights)
+    _tell(outcome, command.plan, Path(options.results), options.save_weights)
     if options.protocol == DEFAULT_PROTOCOL and not options.set:
         echo(_longer(options, registry, display))
 
@@ -105,7 +105,7 @@ def _longer(options: RunOptions, registry: Registry, display: ConsoleProgress) -
     return f"{DEFAULT_PROTOCOL} shows what is learned fast; boards use --protocol {BOARDS_PROTOCOL}{takes}"
 
 
-def _tell(outcome: PlanOutcome, planned: Plan, results: Path, keep_weights: bool) -> None:
+def _tell(outcome: PlanOutcome, planned: Plan, results: Path, save_weights: bool) -> None:
     """Print the outcome of a command with training curves. Raises RunFailed if any run failed."""
     from lgbench.execution.work_queue import path_of
     from lgbench.reports import curves
@@ -114,7 +114,7 @@ def _tell(outcome: PlanOutcome, planned: Plan, results: Path, keep_weights: bool
     if outcome.found:
         where = results / outcome.found[0].name if len(outcome.found) == 1 else f"{results}/"
         echo(f"{counted(len(outcome.found), 'run', 'was', 'were')} done before and not run again: {where}")
-        for sentence in _lacking({path: experiments[path.name] for path in outcome.found}, keep_weights):
+        for sentence in _lacking({path: experiments[path.name] for path in outcome.found}, save_weights):
             echo(sentence)
     if outcome.written:
         echo(f"{counted(len(outcome.written), 'run')} written to {results}/; see `lgbench leaderboard{same_folder(results)}`")
@@ -127,13 +127,13 @@ def _tell(outcome: PlanOutcome, planned: Plan, results: Path, keep_weights: bool
         raise RunFailed("; ".join(str(failure) for failure in outcome.failed))
 
 
-def _lacking(found: Mapping[Path, Experiment], keep_weights: bool) -> list[str]:
+def _lacking(found: Mapping[Path, Experiment], save_weights: bool) -> list[str]:
     """Sentences about missing measurements of earlier runs, and about missing weights.
 
     A measurement is missing if not installed at the time, or not requested by --probe.
     """
     from lgbench.results.metrics import described
-    from lgbench.results.run_files import kept_by, metadata
+    from lgbench.results.run_files import metadata, saved_by
 
     lacking: Counter[str] = Counter()
     for path, experiment in found.items():
@@ -146,8 +146,8 @@ def _lacking(found: Mapping[Path, Experiment], keep_weights: bool) -> list[str]:
             if each.source(experiment.task) and (each.name, each.version) not in known:
                 kind = "probe" if each.name in experiment.probes else "measurement"
                 lacking[f"the {kind} {each.name} (version {each.version})"] += 1
-        if keep_weights and kept_by(about) is None:
-            lacking["kept weights"] += 1
+        if save_weights and saved_by(about) is None:
+            lacking["saved weights"] += 1
     remedy = "run again with another --results folder"
     return [f"{counted(number, 'run', 'lacks', 'lack')} {what}: {remedy}" for what, number in sorted(lacking.items())]
 
@@ -164,7 +164,7 @@ def merge(folders: Sequence[Path], out: Path) -> None:
     """Merge the runs of several folders into one folder.
 
     FOLDERS are folders of runs, for example from several machines. A run in several folders is copied once. If two files of a
-    run have different numbers, lgbench names both files. Tuning runs and kept weights are copied, too. Runs already in the
+    run have different numbers, lgbench names both files. Tuning runs and saved weights are copied, too. Runs already in the
     target folder stay unchanged, and no file is removed.
     """
     from lgbench.results import merging

@@ -93,7 +93,7 @@ class RerunRequest:
 @click.option(
     "--evaluate-only",
     is_flag=True,
-    help="Test kept weights again instead of training: seconds instead of minutes. Compares what was measured of the trained "
+    help="Test saved weights again instead of training: seconds instead of minutes. Compares what was measured of the trained "
     "models, and nothing of the training.",
 )
 @options.device_option

@@ -31,7 +31,7 @@ class Execution:
     """Seconds of training between two checkpoints."""
     workers: int = 1
     """Number of worker processes. Each trains one population, with one thread on a CPU."""
-    keep_weights: bool = False
+    save_weights: bool = False
     """Whether to keep the weights of each run beside the run file. Changes no number."""
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class Execution:
         device = choose_device(options.device)
         default = torch.get_num_threads() if device.type == "cpu" else 1
         workers = default if options.workers is None else options.workers
-        return cls(device, options.compile, options.population, options.checkpoint, workers, options.keep_weights)
+        return cls(device, options.compile, options.population, options.checkpoint, workers, options.save_weights)
 
 
 def choose_device(name: str) -> torch.device:

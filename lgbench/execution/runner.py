@@ -28,10 +28,10 @@ from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files
 from lgbench.results.metrics import descriptions
 from lgbench.results.rows import rows_of
-from lgbench.results.run_files import KeptWeights
+from lgbench.results.run_files import SavedWeights
 from lgbench.results.stored_runs import ExecutionRecord, Seconds
 from lgbench.training.checkpoint import Checkpoint
-from lgbench.training.models import Models, Trained, kept
+from lgbench.training.models import Models, Trained, saved
 from lgbench.training.train import Points, train
 
 
@@ -80,7 +80,7 @@ class PopulationRunner:
                     path = path_of(experiment, self.folder)
                     if not run_files.is_run(path, experiment.run_id):  # a killed process may have written some of the runs
                         rows = self._rows(experiment, trained, index)
-                        weights = kept(trained, index, experiment.record) if self.execution.keep_weights else None
+                        weights = saved(trained, index, experiment.record) if self.execution.save_weights else None
                         about = self._metadata(experiment, trained, time.monotonic() - started)
                         self._write(path, experiment, rows, about, weights, folder)
                         yield path
@@ -131,12 +131,12 @@ class PopulationRunner:
         weights: bytes | None,
         scratch: Path,
     ) -> None:
-        """Write the files of a run: first the weights, if kept, then the run file with the name of the weights."""
+        """Write the files of a run: first the weights, if saved, then the run file with the name of the weights."""
         if said := run_files.make_room(path, experiment.run_id):
             self.display.say(said)
         try:
             if weights is not None:
-                own = KeptWeights.of(weights)
+                own = SavedWeights.of(weights)
                 run_files.write_weights(own.beside(path), weights, scratch)
                 about = about | own.field
             run_files.write(path, rows, about, scratch)

@@ -32,7 +32,7 @@ from lgbench.experiment.experiment import Experiment, plugins_of
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.lock import STALE, Lock, is_locked
 from lgbench.results import run_files
-from lgbench.results.run_files import KeptWeights, kept_by
+from lgbench.results.run_files import SavedWeights, saved_by
 from lgbench.terminal import counted
 
 
@@ -106,7 +106,7 @@ class LockedPopulation:
         _end(self.lock, keep=left > 0 and (begun or (self.folder / CHECKPOINT).exists()))
 
     def filed(self, files: Mapping[str, bytes], say: Callable[[str], None]) -> list[Path]:
-        """Write run files from another machine, each once and whole, with the kept weights. Returns the paths of new files.
+        """Write run files from another machine, each once and whole, with the saved weights. Returns the paths of new files.
 
         Raises RunFailed for a damaged file.
         """
@@ -122,9 +122,9 @@ class LockedPopulation:
                 partial.write_bytes(files[path.name])
                 if not run_files.is_run(partial, experiment.run_id):
                     raise RunFailed(f"{path.name} came back damaged")
-                if own := kept_by(run_files.metadata(partial)):  # first, because the run file names the weights
+                if own := saved_by(run_files.metadata(partial)):  # first, because the run file names the weights
                     beside = own.beside(path)
-                    if KeptWeights.of(files.get(beside.name, b"")) != own:
+                    if SavedWeights.of(files.get(beside.name, b"")) != own:
                         raise RunFailed(f"{beside.name} came back damaged")
                     run_files.write_weights(beside, files[beside.name], self.folder)
             written.append(path)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lgbench.atomic_files import created
 from lgbench.errors import RunFileError, UsageError
 from lgbench.results import run_files
-from lgbench.results.run_files import KeptWeights, kept_by
+from lgbench.results.run_files import SavedWeights, saved_by
 from lgbench.results.run_schema import numbers_in
 from lgbench.results.submission_files import PackedRun
 
@@ -44,9 +44,9 @@ class RunInFile:
         return Path(f"{about['task']}.{about['entry']}.seed-{about['seed']}.{self.run.run_id}.parquet").name
 
     @property
-    def kept(self) -> KeptWeights | None:
-        """Kept weights, by the metadata."""
-        return kept_by(self.run.metadata)
+    def saved(self) -> SavedWeights | None:
+        """Saved weights, by the metadata."""
+        return saved_by(self.run.metadata)
 
     def rows(self) -> pa.Table:
         """Rows, read from the file each time: all runs of a merge may exceed the memory."""
@@ -90,7 +90,7 @@ def merge(folders: Sequence[Path], to: Path) -> Merged:
     for part, by_id in found.items():
         there = {each.run.run_id: each for each in _found(to / part, done.left_out)}
         for run_id, runs in by_id.items():
-            runs.sort(key=lambda own: (own.kept is None, -own.run.rows))  # a file with weights first, or with most numbers
+            runs.sort(key=lambda own: (own.saved is None, -own.run.rows))  # a file with weights first, or with most numbers
             first, others = (there[run_id], runs) if run_id in there else (runs[0], runs[1:])
             different = [sentence for other in others if (sentence := compared(first, other))]
             done.different += different
@@ -114,9 +114,11 @@ def _copy(run: RunInFile, to: Path, done: Merged) -> None:
     """Write a run after its weights."""
     to.mkdir(parents=True, exist_ok=True)
     path = to / run.name
-    if kept := run.kept:
+    if saved := run.saved:
         try:
-            run_files.write_weights(kept.beside(path), run_files.read_weights(kept.beside(run.path.with_name(run.name)), kept))
+            run_files.write_weights(
+                saved.beside(path), run_files.read_weights(saved.beside(run.path.with_name(run.name)), saved)
+            )
             done.weights += 1
         except RunFileError as error:
             done.left_out.append(f"{error}; the run is merged without them")

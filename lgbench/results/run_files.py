@@ -4,7 +4,7 @@ A submission file (:mod:`lgbench.results.submission_files`) has the same columns
 
 :func:`find` lists the files of a folder, :func:`checked` says whether a file is sound, :class:`CheckedFile` has its content.
 
-Kept weights, raw and averaged, are in a file beside the run file. It is written first, so every visible run has its weights,
+Saved weights, raw and averaged, are in a file beside the run file. It is written first, so every visible run has its weights,
 and never replaced.
 """
 
@@ -311,15 +311,15 @@ def require_writable(folder: Path) -> None:
         raise UsageError(f"cannot write to the results folder {str(folder)!r}: {error.strerror}") from error
 
 
-KEPT_WEIGHTS = "kept_weights"
-"""Field of the metadata with the hash of kept weights; absent for a run without kept weights."""
+SAVED_WEIGHTS = "kept_weights"  # as in published files
+"""Field of the metadata with the hash of saved weights; absent for a run without saved weights."""
 MAX_WEIGHTS = 2**36
 """Largest size of a weights file in bytes, above the size of any model trained by lgbench."""
 
 
 @dataclass(frozen=True)
-class KeptWeights:
-    """Kept weights of a run, in its metadata.
+class SavedWeights:
+    """Saved weights of a run, in its metadata.
 
     The hash is also in the name of the weights file, so weights of another training of the same run are never taken for these.
     """
@@ -330,24 +330,24 @@ class KeptWeights:
     """Size of the file in bytes."""
 
     @classmethod
-    def of(cls, content: bytes) -> KeptWeights:
+    def of(cls, content: bytes) -> SavedWeights:
         """Hash and size of the content of a weights file."""
         return cls(hashlib.sha256(content).hexdigest(), len(content))
 
     @property
     def field(self) -> dict[str, Any]:
         """Field of the metadata of the run file."""
-        return {KEPT_WEIGHTS: asdict(self)}
+        return {SAVED_WEIGHTS: asdict(self)}
 
     def beside(self, run_file: Path) -> Path:
         """Weights file of the run file with these weights."""
         return run_file.with_name(f"{run_file.name.removesuffix('.parquet')}.{self.sha256[:8]}.safetensors")
 
 
-def kept_by(metadata: Mapping[str, Any]) -> KeptWeights | None:
-    """Kept weights in the metadata of a run; None for a run without kept weights."""
+def saved_by(metadata: Mapping[str, Any]) -> SavedWeights | None:
+    """Saved weights in the metadata of a run; None for a run without saved weights."""
     try:
-        return msgspec.convert(metadata[KEPT_WEIGHTS], KeptWeights)
+        return msgspec.convert(metadata[SAVED_WEIGHTS], SavedWeights)
     except (KeyError, msgspec.ValidationError):
         return None
 
@@ -361,7 +361,7 @@ def write_weights(path: Path, content: bytes, scratch: Path | None = None) -> No
         partial.write_bytes(content)
 
 
-def read_weights(path: Path, kept: KeptWeights) -> bytes:
+def read_weights(path: Path, saved: SavedWeights) -> bytes:
     """Content of a weights file. Raises RunFileError for a missing file, or a wrong hash."""
     try:
         content = path.read_bytes()
@@ -371,6 +371,6 @@ def read_weights(path: Path, kept: KeptWeights) -> bytes:
         ) from None
     except OSError as error:
         raise RunFileError(f"the weights {path} cannot be read: {error.strerror}") from error
-    if hashlib.sha256(content).hexdigest() != kept.sha256:
+    if hashlib.sha256(content).hexdigest() != saved.sha256:
         raise RunFileError(f"the weights {path} are damaged, or of another run: their SHA-256 is not the one in the run file")
     return content

@@ -1,4 +1,4 @@
-"""Stored runs: typed metadata, rows and kept weights of run files and submission files."""
+"""Stored runs: typed metadata, rows and saved weights of run files and submission files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lgbench.errors import RunFileError
 from lgbench.experiment.record import ExperimentRecord, LoadedPlugin
 from lgbench.results import run_files
 from lgbench.results.metrics import Metric
-from lgbench.results.run_files import CheckedFile, KeptWeights, checked
+from lgbench.results.run_files import CheckedFile, SavedWeights, checked
 from lgbench.results.submission_files import PackedRun
 
 
@@ -81,8 +81,8 @@ class RunMetadata:
     seconds: Seconds
     checksum: str
     """Checksum of the run file; see :mod:`lgbench.results.run_schema`."""
-    kept_weights: KeptWeights | None = None
-    """None, and no field of the JSON, for a run without kept weights."""
+    kept_weights: SavedWeights | None = None
+    """None, and no field of the JSON, for a run without saved weights."""
     external: ExternalModel | None = None
     """External model; None, and no field of the JSON, for a run trained by lgbench."""
     facts: Facts | None = None
@@ -162,12 +162,12 @@ class StoredRun:
 
     def weights(self) -> bytes:
         """Content of the weights file. Raises RunFileError for a missing or damaged file."""
-        kept = self.metadata.kept_weights
+        saved = self.metadata.kept_weights
         if self.metadata.external:
             raise RunFileError(f"{self.where} has no weights: lgbench did not train its model")
-        if kept is None:
-            raise RunFileError(f"{self.where} kept no weights; make the run with --keep-weights, in a folder that lacks it")
-        return run_files.read_weights(kept.beside(run_files.path_for(self.path.parent, self.record)), kept)
+        if saved is None:
+            raise RunFileError(f"{self.where} saved no weights; make the run with --save-weights, in a folder that lacks it")
+        return run_files.read_weights(saved.beside(run_files.path_for(self.path.parent, self.record)), saved)
 
 
 def stored(path: Path) -> list[StoredRun]:

@@ -24,7 +24,6 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Replanner
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.registry import Registry
-from lgbench.kept import rebuilt
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import context_free_scores, evaluate, evaluate_point
 from lgbench.measurement.scores import of_source
@@ -34,6 +33,7 @@ from lgbench.results.rows import labels_of, rows_of
 from lgbench.results.run_schema import SCHEMA, Place
 from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, stored_in, with_rows
 from lgbench.results.submission_files import digest
+from lgbench.saved import rebuilt
 from lgbench.training.models import Curve, curve_steps
 
 

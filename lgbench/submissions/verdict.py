@@ -79,7 +79,7 @@ class RerunVerdict:
     otherwise: Sequence[str]
     """A sentence for each difference in software, machine or training with an effect on rounding."""
     by_weights: bool = False
-    """Whether kept weights were tested again, without training."""
+    """Whether saved weights were tested again, without training."""
 
     @classmethod
     def of(

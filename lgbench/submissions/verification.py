@@ -26,12 +26,12 @@ from lgbench.execution.work_queue import PlannedPopulation, path_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.tuning import TuningRun
 from lgbench.extensions.loading import libraries_of
-from lgbench.kept import models_of
 from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
 from lgbench.results import run_files
 from lgbench.results.rows import rows_of
 from lgbench.results.stored_runs import ExecutionRecord, StoredRun
+from lgbench.saved import models_of
 from lgbench.submissions.inspection import Run
 from lgbench.submissions.verdict import Failure, RerunVerdict, Tolerance
 
@@ -145,7 +145,7 @@ def _tuned_key(run: Experiment, filed: TuningRun) -> tuple[str, int, bool]:
 def evaluate_again(
     runs: Sequence[Run], device: torch.device, display: ProgressDisplay, tolerance: Tolerance
 ) -> Iterator[RerunVerdict | Failure]:
-    """Verdict on each run after a second test of its kept weights. Trains and writes nothing.
+    """Verdict on each run after a second test of its saved weights. Trains and writes nothing.
 
     Measurements during training and the training curve are not compared.
     """

@@ -134,7 +134,7 @@ SHARED = "_shared"
 """Variant name for tensors shared by all variants: buffers and untrained parameters. No averager can have this name."""
 
 
-def kept(models: Models, index: int, record: ExperimentRecord) -> bytes:
+def saved(models: Models, index: int, record: ExperimentRecord) -> bytes:
     """Weights of one model with every variant, in the safetensors format. Equal weights give equal bytes.
 
     A tensor is named after the variant and the place in the model, as in "raw/readout.weight". Raises RunFailed for tensor
@@ -150,11 +150,11 @@ def kept(models: Models, index: int, record: ExperimentRecord) -> bytes:
         # One key alone: safetensors writes several keys in a random order.
         return save(tensors, {"lgbench": json.dumps(about)})
     except (SafetensorError, KeyError, ValueError) as error:
-        raise RunFailed(f"the weights of {record.title} cannot be kept: {message_of(error)}") from error
+        raise RunFailed(f"the weights of {record.title} cannot be saved: {message_of(error)}") from error
 
 
 def restored(content: bytes, skeleton: nn.Module, variants: Sequence[str], precision: str, device: torch.device) -> Models:
-    """Model from the bytes of :func:`kept`, in a module of the same architecture on a device: a population of one.
+    """Model from the bytes of :func:`saved`, in a module of the same architecture on a device: a population of one.
 
     Raises RunFileError for bytes in another format, or for weights of another model or other variants.
     """

@@ -1,4 +1,4 @@
-"""Probes of kept weights: the numbers that `lgbench run --probe` read, to the bit, later and from a file."""
+"""Probes of saved weights: the numbers that `lgbench run --probe` read, to the bit, later and from a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from helpers.commands import invoked
-from helpers.kept_runs import HOW, SMALL, run_id
+from helpers.saved_runs import HOW, SMALL, run_id
 from rich.console import Console
 
 import lgbench
@@ -35,8 +35,8 @@ def experiment_measurements(path):
     return [m for m in Registry.load().measurements if is_probe(m)]
 
 
-def test_probes_of_kept_weights_are_the_rows_of_the_run_to_the_bit(kept_runs):
-    for path in kept_runs.files:
+def test_probes_of_saved_weights_are_the_rows_of_the_run_to_the_bit(saved_runs):
+    for path in saved_runs.files:
         rows = lgbench.probe(path)
         assert rows.schema.equals(SCHEMA)
         assert sorted(map(str, rows.to_pylist())) == sorted(map(str, probe_rows(path))) and rows.num_rows > 50
@@ -45,7 +45,7 @@ def test_probes_of_kept_weights_are_the_rows_of_the_run_to_the_bit(kept_runs):
 @pytest.mark.slow
 def test_a_run_without_probes_is_probed_later(tmp_path):
     """Once with the probes and once without: what is read later is what was read then."""
-    asked = {"set": SMALL, "average": "ema", "seeds": [3], **HOW, "keep_weights": True}
+    asked = {"set": SMALL, "average": "ema", "seeds": [3], **HOW, "save_weights": True}
     lgbench.run("tomita-4", "post-norm", **asked, results=tmp_path / "plain")
     lgbench.run("tomita-4", "post-norm", **asked, probe=NAMES, results=tmp_path / "probed")
     (plain,), (probed,) = ((tmp_path / name).glob("*.parquet") for name in ("plain", "probed"))
@@ -55,10 +55,10 @@ def test_a_run_without_probes_is_probed_later(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_terminal_shows_layers_by_lengths_and_a_file_has_all_rows(kept_runs, tmp_path):
+def test_a_terminal_shows_layers_by_lengths_and_a_file_has_all_rows(saved_runs, tmp_path):
     for ending, read in ((".csv", pyarrow.csv.read_csv), (".parquet", pq.read_table)):
         out = tmp_path / f"rows{ending}"
-        done = probe(kept_runs.language, "--probe", ",".join(NAMES), "--weights", "ema", "--out", out)
+        done = probe(saved_runs.language, "--probe", ",".join(NAMES), "--weights", "ema", "--out", out)
         assert done.exit_code == 0 and done.stdout.endswith(f"{out}\n")
         rows = read(out).to_pylist()
         assert {row["weights"] for row in rows} == {"raw", "ema"} and {row["metric"] for row in rows} == set(NAMES)
@@ -74,9 +74,9 @@ def test_a_terminal_shows_layers_by_lengths_and_a_file_has_all_rows(kept_runs, t
         assert float(cell) == pytest.approx(sum(values) / 2, rel=1e-3, abs=1e-12)
 
 
-def test_a_narrow_terminal_shows_the_longest_lengths(kept_runs):
+def test_a_narrow_terminal_shows_the_longest_lengths(saved_runs):
 
-    rows = lgbench.probe(kept_runs.language, "output_std")
+    rows = lgbench.probe(saved_runs.language, "output_std")
     console = Console(width=40, record=True)
     show(probe_table(rows, "raw"), console)
     said = console.export_text()
@@ -93,18 +93,18 @@ def test_a_narrow_terminal_shows_the_longest_lengths(kept_runs):
         (["--out", "rows.txt"], 2, "no format '.txt'; known: .csv, .parquet"),
     ],
 )
-def test_wrong_questions_are_told_in_a_sentence(kept_runs, words, code, said):
-    done = probe(kept_runs.language, *words)
+def test_wrong_questions_are_told_in_a_sentence(saved_runs, words, code, said):
+    done = probe(saved_runs.language, *words)
     assert done.exit_code == code and said in done.stderr and done.stdout == ""
 
 
 @pytest.mark.slow
 def test_probes_that_a_task_or_a_model_does_not_have_are_named(results_folder, tmp_path):
-    lgbench.run("tomita-1", "lstm", seeds=[0], average=(), set={"train.steps": 2}, **HOW, keep_weights=True, results=tmp_path)
+    lgbench.run("tomita-1", "lstm", seeds=[0], average=(), set={"train.steps": 2}, **HOW, save_weights=True, results=tmp_path)
     (path,) = tmp_path.glob("*.parquet")
     done = probe(path, "--probe", "attention_on_source")
     assert done.exit_code == 2 and "the probe attention_on_source is not defined for tomita-1" in done.stderr
     done = probe(path, "--probe", "attention_on_source,logit_gap")
     assert done.exit_code == 0 and "attention_on_source is not defined" in done.stderr and "logit_gap" in done.stdout
     done = probe(next(results_folder.glob("*.parquet")))
-    assert done.exit_code == 1 and "kept no weights" in done.stderr
+    assert done.exit_code == 1 and "saved no weights" in done.stderr

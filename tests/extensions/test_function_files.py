@@ -159,7 +159,7 @@ def test_a_file_with_the_name_of_something_installed_is_meant_by_its_path(toys_a
 
 def test_its_runs_are_read_with_the_file_and_never_published(toys_alone, file, tmp_path):
     results = tmp_path / "results"
-    trained(f"{file}:build", results, keep_weights=True)
+    trained(f"{file}:build", results, save_weights=True)
     stored, wrong = found_in([results])
     with_file = Registry.load(files=[Path(f"{file}:build")])
     assert len(list(inspected(stored, with_file, wrong))) == 1 and not wrong
@@ -178,7 +178,7 @@ def test_its_runs_are_read_with_the_file_and_never_published(toys_alone, file, t
 @pytest.mark.slow  # it starts two processes
 def test_worker_processes_have_the_function(toys_alone, file, tmp_path):
     results = tmp_path / "results"
-    rows = trained(f"{file}:build", results, seeds=[0, 1], population=1, workers=2, keep_weights=True)
+    rows = trained(f"{file}:build", results, seeds=[0, 1], population=1, workers=2, save_weights=True)
     assert len(set(rows["seed"].to_pylist())) == 2
     (path,) = results.glob("*.seed-1.*.parquet")
     model = lgbench.load(path, plugins=[f"{file}:build"])

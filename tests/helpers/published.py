@@ -67,8 +67,8 @@ def make(
     **request: Any,
 ) -> list[Path]:
     """Real runs of a checkout without changes."""
-    keeps = request.pop("keep_weights", False)
-    execution = Execution(CPU, compile=False, population=request.pop("population", None), keep_weights=keeps)
+    keeps = request.pop("save_weights", False)
+    execution = Execution(CPU, compile=False, population=request.pop("population", None), save_weights=keeps)
     asked = {"average": "toy-mean", "seeds": seeds, "protocol": "short"} | request
     known = installed or registry()
     planned = plan_of(known, asked.pop("task", "small"), archs, **asked)

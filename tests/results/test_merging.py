@@ -17,27 +17,27 @@ from lgbench.cli.main import main
 from lgbench.results import merging, run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.merging import RunInFile, compared, merge
-from lgbench.results.run_files import KeptWeights
+from lgbench.results.run_files import SavedWeights
 
 
 def name_of(seed, task="alpha"):
     return f"{task}.arch+norm.seed-{seed}.{seed:016x}.parquet"
 
 
-def run(folder: Path, seed=0, tvd=0.5, kept: bytes | None = None, seconds=1.0, more=(), **columns) -> Path:
-    """A run file, with weights if it `kept` some, as a machine makes it in some seconds."""
+def run(folder: Path, seed=0, tvd=0.5, saved: bytes | None = None, seconds=1.0, more=(), **columns) -> Path:
+    """A run file, with weights if it `saved` some, as a machine makes it in some seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     same = {"run_id": f"{seed:016x}", "seed": seed, **columns}
     rows = simulated({8: tvd, 64: 0.25}, **same) + [
         row for metric in more for row in simulated({8: 1.0}, metric=metric, **same)
     ]
     about = {"task": "alpha", "family": "alpha", "entry": "arch+norm", "seed": seed}
-    own = {} if kept is None else KeptWeights.of(kept).field
+    own = {} if saved is None else SavedWeights.of(saved).field
     path = write_rows(
         folder / name_of(seed), rows, experiment=about, measurements=measured_by_all(), seconds={"train": seconds}, **own
     )
-    if kept is not None:
-        run_files.write_weights(KeptWeights.of(kept).beside(path), kept)
+    if saved is not None:
+        run_files.write_weights(SavedWeights.of(saved).beside(path), saved)
     return path
 
 
@@ -105,14 +105,14 @@ def test_a_folder_can_be_merged_into_one_of_those_that_are_named(folders, which)
 
 def test_weights_travel_and_a_file_that_has_them_is_preferred(folders):
     a, b, c = folders
-    run(a, 0), run(b, 0, kept=b"weights of 0"), run(a, 1, kept=b"weights of 1")
+    run(a, 0), run(b, 0, saved=b"weights of 0"), run(a, 1, saved=b"weights of 1")
     assert merged(a, b, to=c) == (2, 0, 2, [])
     assert contents(c) == {name: content for name, content in {**contents(a), **contents(b)}.items()}
 
 
 def test_weights_that_are_missing_or_damaged_cost_no_run_and_are_named(folders):
     a, _, c = folders
-    missing, damaged = (run(a, seed, kept=b"weights") for seed in (0, 1))
+    missing, damaged = (run(a, seed, saved=b"weights") for seed in (0, 1))
     weights_of(missing).unlink()
     weights_of(damaged).write_bytes(b"weightz")
     written, _, weights, left_out = merged(a, to=c)
@@ -133,7 +133,7 @@ def test_the_file_that_measured_more_is_taken_and_one_that_is_there_already_stay
 def test_a_merge_that_was_interrupted_is_completed_by_the_same_command(folders, monkeypatch):
     a, b, c = folders
     for seed in range(3):
-        run(a, seed, kept=b"weights")
+        run(a, seed, saved=b"weights")
     run(b, 3)
     merged(a, b, to=c)
     whole = contents(c)
@@ -177,7 +177,7 @@ def test_damaged_files_are_left_out_and_the_command_says_so_and_fails(folders):
 
 def test_a_submission_file_is_unpacked_into_its_runs(folders):
     a, b, c = folders
-    first, second = run(a, 0, kept=b"weights"), run(a, 1)
+    first, second = run(a, 0, saved=b"weights"), run(a, 1)
     submission = together([first, second], b)
     shutil.copy(weights_of(first), b)
     assert run_files.checked(submission).is_submission and not run_files.checked(first).is_submission

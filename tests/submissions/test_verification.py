@@ -9,10 +9,10 @@ import pytest
 import torch
 from helpers import published
 from helpers.commands import with_plugins
-from helpers.kept_runs import scores_at_the_end, weights_of
 from helpers.packing import together
 from helpers.plain_training import CPU
 from helpers.published import forged, put_right
+from helpers.saved_runs import scores_at_the_end, weights_of
 from safetensors.torch import load_file, save_file
 
 from lgbench.execution import runner
@@ -277,14 +277,14 @@ def test_an_interrupt_ends_with_a_sentence_and_gives_the_threads_back(honest, in
     assert torch.get_num_threads() == before
 
 
-# Kept weights.
+# Saved weights.
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory) -> Path:
     """Runs of a language and of a task with vectors, with their weights. Tests must not write into it."""
     folder = tmp_path_factory.mktemp("kept")
-    published.make(folder, seeds=[0, 1], task=["small-even", "alone"], keep_weights=True)
+    published.make(folder, seeds=[0, 1], task=["small-even", "alone"], save_weights=True)
     return folder
 
 
@@ -319,8 +319,8 @@ def test_all_that_was_measured_of_trained_models_is_the_same_to_the_bit(copied, 
     assert {path: path.stat().st_mtime_ns for path in copied.rglob("*")} == before
 
 
-def test_probes_are_among_them(kept_runs):
-    for verdict in by_weights(kept_runs.files, Registry.load()):
+def test_probes_are_among_them(saved_runs):
+    for verdict in by_weights(saved_runs.files, Registry.load()):
         assert verdict.agrees and verdict.largest("score") == 0
         assert any(layer is not None for *_, layer, _ in scores_at_the_end(verdict.run.path))
 
@@ -355,7 +355,7 @@ def test_runs_with_missing_or_other_weights_are_named_and_the_others_are_verifie
     save_file(tensors, better)
     done = lgbench(copied, "--evaluate-only", registry=installed)
     assert done.exit_code == 1 and "2 of 5 runs verified" in done.stderr and f"{better} are damaged" in done.stdout
-    assert f"{bare} kept no weights; make the run with --keep-weights" in done.stdout
+    assert f"{bare} saved no weights; make the run with --save-weights" in done.stdout
     assert "the weights of this run are missing" in done.stdout
 
 

@@ -1,4 +1,4 @@
-"""`lgbench calibrate-bias`: the file of biases for the position code `abc`, from the kept weights of a run."""
+"""`lgbench calibrate-bias`: the file of biases for the position code `abc`, from the saved weights of a run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from lgbench.cli.kept import ModelQuery, device_of_models, run_argument, weights_option
 from lgbench.cli.options import gathered, plugin_option, results_option
 from lgbench.cli.output import echo, installed
+from lgbench.cli.saved import ModelQuery, device_of_models, run_argument, weights_option
 from lgbench.errors import UsageError
 from lgbench.experiment.settings import MAX_LETTERS, json_content
 
@@ -39,21 +39,21 @@ THRESHOLD = 0.87
 def calibrate_bias(query: ModelQuery, out: Path, threshold: float, contexts: int, seed: int) -> None:
     """Find biases for a new training in the attention of a trained model.
 
-    RUN is a run file that `lgbench run --keep-weights` wrote, or the id of a run in the results folder. Attention is added up
+    RUN is a run file that `lgbench run --save-weights` wrote, or the id of a run in the results folder. Attention is added up
     along diagonals and columns, over contexts of the training length. Lines that stand out go on to any length in the position
     code abc, as in:
 
     lgbench run --task TASK --arch abc --set position.calibration=FILE.json
     """
-    from lgbench import Random, kept
+    from lgbench import Random, saved
     from lgbench.atomic_files import replaced
     from lgbench.execution.device import choose_device, full_float32
     from lgbench_calibration.lines import attention, heads_of
 
     if out.suffix != ".json":
         raise UsageError(f"{str(out)!r} is no name of a file of biases: end it with .json")
-    own, where = kept.find(query.run, query.results, query.weights), choose_device(query.device)
-    experiment, models = kept.restore(own, installed(query.plugins, only=own.metadata.took_part), where)
+    own, where = saved.find(query.run, query.results, query.weights), choose_device(query.device)
+    experiment, models = saved.restore(own, installed(query.plugins, only=own.metadata.took_part), where)
     batch = experiment.task.sample(experiment.train.max_length, Random(contexts, seed))
     with full_float32():
         by_layer = attention(experiment, models, query.weights, batch.inputs.to(where))

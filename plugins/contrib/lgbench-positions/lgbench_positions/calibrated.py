@@ -63,8 +63,8 @@ class Calibrated(Position):
 
     Head h adds max(D_h[i - j], C_h[j]) to its logits: the share of attention that a model without the bias has on the diagonal
     i - j, or on the column j, and -10000 outside of the lines that stand out. Lines go on beyond the training length. With
-    position ids i and j are ids. `lgbench calibrate-bias` finds the lines in the kept weights of a run, and writes the file for
-    `position.calibration`. The README of the pack says what is our choice.
+    position ids i and j are ids. `lgbench calibrate-bias` finds the lines in the saved weights of a run, and writes the file
+    for `position.calibration`. The README of the pack says what is our choice.
     """
 
     calibration: JsonFile = JsonFile()

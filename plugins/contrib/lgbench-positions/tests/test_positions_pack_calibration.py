@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from torch import Tensor, nn
 
 import lgbench
-from lgbench import AttentionSpec, Batch, JsonFile, Unsupported, UsageError, kept
+from lgbench import AttentionSpec, Batch, JsonFile, Unsupported, UsageError, saved
 from lgbench.cli.main import main
 from lgbench.conformance.check import Check
 from lgbench.extensions.registry import Registry
@@ -113,10 +113,10 @@ def test_lines_stand_out_by_their_share_of_the_attention_of_queries_that_answer(
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A results folder with one kept run."""
+    """A results folder with one saved run."""
     folder = tmp_path_factory.mktemp("trained")
     options = {"model.layers": 2, "model.heads": 2, "model.width": 8}
-    lgbench.run("dyck-1-2", "no-norm", set=SMALL | options, **QUICK, keep_weights=True, results=folder)
+    lgbench.run("dyck-1-2", "no-norm", set=SMALL | options, **QUICK, save_weights=True, results=folder)
     return folder
 
 
@@ -126,12 +126,12 @@ def command(*words: object) -> tuple[int, str]:
 
 
 def test_weights_of_attention_are_those_of_the_equation(trained: Path) -> None:
-    run = kept.find(trained, trained)
+    run = saved.find(trained, trained)
     registry = Registry.load(only=run.metadata.took_part)
-    experiment, models = kept.restore(run, registry, torch.device("cpu"))
+    experiment, models = saved.restore(run, registry, torch.device("cpu"))
     inputs = torch.randint(3, (4, 6), generator=torch.Generator().manual_seed(0))
     first, _ = attention(experiment, models, "raw", inputs)
-    model = kept.loaded(run, registry, "cpu", "raw").model
+    model = saved.loaded(run, registry, "cpu", "raw").model
     (table,) = (module for module in model.modules() if isinstance(module, nn.Embedding))
     query, key = (
         next(parameter for name, parameter in model.named_parameters() if name.endswith(f"{matrix}.weight"))
@@ -151,7 +151,7 @@ def test_a_run_is_calibrated_and_another_one_trained_with_its_biases(trained: Pa
     layers = json.loads(out.read_text())["layers"]
     assert [len(heads) for heads in layers] == [2, 2]
     options = {"model.layers": 2, "model.heads": 2, "model.width": 8, "position.calibration": str(out)}
-    rows = lgbench.run("dyck-1-2", "no-norm+abc", set=SMALL | options, **QUICK, keep_weights=True, results=tmp_path / "new")
+    rows = lgbench.run("dyck-1-2", "no-norm+abc", set=SMALL | options, **QUICK, save_weights=True, results=tmp_path / "new")
     assert {"looks_ahead", "tvd"} <= set(rows["metric"].to_pylist())
     out.unlink()  # the run has the biases
     model = lgbench.load(tmp_path / "new")
@@ -182,7 +182,7 @@ def test_a_model_without_attention_has_no_lines(tmp_path: Path) -> None:
         "import torch\n\ndef build(signature):\n    width = signature.inputs.size\n"
         "    return torch.nn.Sequential(torch.nn.Embedding(width, 4), torch.nn.Linear(4, signature.classes))\n"
     )
-    lgbench.run("dyck-1-2", f"{rnn}:build", set=SMALL, **QUICK, keep_weights=True, results=tmp_path / "runs")
+    lgbench.run("dyck-1-2", f"{rnn}:build", set=SMALL, **QUICK, save_weights=True, results=tmp_path / "runs")
     code, said = command(tmp_path / "runs", "--out", tmp_path / "a.json", "--plugin", f"{rnn}:build")
     assert code == 2 and "has no attention: calibrate with a run of a transformer" in said
 

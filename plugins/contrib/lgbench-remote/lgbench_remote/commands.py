@@ -20,7 +20,7 @@ def push(results: Path, address: str) -> None:
     """Copy the runs of a results folder to an address.
 
     ADDRESS is that of any file system of fsspec, such as s3://my-bucket/results or ssh://machine/results. What is there already
-    stays. Tuning runs and kept weights come along.
+    stays. Tuning runs and saved weights come along.
     """
     _copy(Folder.here(results), Folder.at(address))
 
@@ -32,7 +32,7 @@ def pull(address: str, results: Path) -> None:
     """Copy the runs at an address to a results folder.
 
     The folder is made if it is not there. What is there already stays. Every file is checked before it gets its name. Tuning
-    runs and kept weights come along.
+    runs and saved weights come along.
     """
     _copy(Folder.at(address), Folder.here(results))
 

@@ -24,7 +24,7 @@ SHORT = {"train.steps": 2, "train.batch": 4, "evaluate.contexts": 2, "evaluate.s
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results folder with two runs, their weights, a tuning run, and files that are no results."""
     folder = tmp_path_factory.mktemp("made") / "results"
-    lgbench.run("tomita-1", "pre-norm", average=[], seeds=[0, 1], set=SHORT, keep_weights=True, results=folder)
+    lgbench.run("tomita-1", "pre-norm", average=[], seeds=[0, 1], set=SHORT, save_weights=True, results=folder)
     (folder / ".tuning").mkdir()
     shutil.copy(next(folder.glob("*.parquet")), folder / ".tuning" / "tuning.parquet")
     (folder / ".unfinished").mkdir(exist_ok=True)

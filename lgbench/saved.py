@@ -1,4 +1,4 @@
-"""Trained models from kept weights: find the run, rebuild its experiment, load its weights; predictions and probes."""
+"""Trained models from saved weights: find the run, rebuild its experiment, load its weights; predictions and probes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def find(run: str | Path, results: str | Path, weights: str = "raw") -> StoredRu
     if RUN_ID.fullmatch(named) and not path.exists():
         found = _by_id(named, Path(results))
     elif not path.exists():
-        raise UsageError(f"no run file {named!r}: name one that `lgbench run --keep-weights` wrote, or a run's id of 16 digits")
+        raise UsageError(f"no run file {named!r}: name one that `lgbench run --save-weights` wrote, or a run's id of 16 digits")
     else:
         found = _only(path)
     variants = ("raw", *found.record.averagers)
@@ -155,7 +155,7 @@ def _other_protocol(metadata: RunMetadata) -> str | None:
 
 
 def restore(run: StoredRun, registry: Registry, device: torch.device, probes: Sequence[str] = ()) -> tuple[Experiment, Models]:
-    """Experiment of a run, and its model from kept weights. Raises RunFileError if the model cannot be rebuilt here.
+    """Experiment of a run, and its model from saved weights. Raises RunFileError if the model cannot be rebuilt here.
 
     `probes` are names of additional measurements of the experiment, without effect on the model.
     """
@@ -184,7 +184,7 @@ def load(
     plugins: Sequence[str | Path] = (),
     device: str = "cpu",
 ) -> LoadedModel:
-    """Trained model of a run with kept weights: a module from inputs to logits, with the interface of evaluation.
+    """Trained model of a run with saved weights: a module from inputs to logits, with the interface of evaluation.
 
     `run` is a run file, a folder with one run, or the id of a run in the folder `results`. `weights` is "raw" or the name of
     an averager of the run. `plugins` are plugin files.
@@ -272,7 +272,7 @@ def probe(
     plugins: Sequence[str | Path] = (),
     device: str = "cpu",
 ) -> pa.Table:
-    """Readings of probes on a run with kept weights, as rows in the format of `lgbench run --probe`.
+    """Readings of probes on a run with saved weights, as rows in the format of `lgbench run --probe`.
 
     `probe` has names of probes, or is "all" for all of lgbench and of the plugins of the run. All variants of the weights are
     read. Further parameters as in :func:`lgbench.load`.

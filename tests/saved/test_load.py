@@ -1,4 +1,4 @@
-"""Loading models from kept weights: every number of the run again, to the bit, or a refusal with the reason."""
+"""Loading models from saved weights: every number of the run again, to the bit, or a refusal with the reason."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 import torch
 from click.testing import CliRunner
 from helpers import published
-from helpers.kept_runs import HOW, SMALL, run_id, scores_at_the_end, weights_of
 from helpers.plain_training import CPU
 from helpers.processes import install
 from helpers.run_files import resealed
+from helpers.saved_runs import HOW, SMALL, run_id, scores_at_the_end, weights_of
 from safetensors.torch import load_file, save_file
 
 import lgbench
@@ -24,10 +24,10 @@ from lgbench.errors import RunFileError
 from lgbench.execution.device import threads
 from lgbench.experiment.plan import Replanner
 from lgbench.extensions.registry import Registry
-from lgbench.kept import find
 from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files
-from lgbench.results.run_files import KeptWeights
+from lgbench.results.run_files import SavedWeights
+from lgbench.saved import find
 
 
 def experiment_of(path: Path):
@@ -50,8 +50,8 @@ def require_same(path: Path, *variants: str) -> None:
     assert of_whole_models - {key[1] for key in here} <= {"logit_gap", "logit_separation"}  # a probe
 
 
-def test_a_loaded_model_gives_every_score_of_its_run_to_the_bit(kept_runs):
-    for path in kept_runs.files:
+def test_a_loaded_model_gives_every_score_of_its_run_to_the_bit(saved_runs):
+    for path in saved_runs.files:
         require_same(path, "raw", "ema")
 
 
@@ -62,15 +62,15 @@ def test_a_loaded_model_gives_every_score_of_its_run_to_the_bit(kept_runs):
 )
 def test_so_does_every_kind_of_model_in_each_precision(tmp_path, arch, precision):
     changes = {key: value for key, value in SMALL.items() if not key.startswith("model.")}
-    asked = {"seeds": [0, 1], "set": changes, "average": "bema", "precision": precision, "keep_weights": True}
+    asked = {"seeds": [0, 1], "set": changes, "average": "bema", "precision": precision, "save_weights": True}
     lgbench.run("tomita-3", arch, **asked, **HOW, results=tmp_path)
     for path in tmp_path.glob("*.parquet"):
         require_same(path, "raw", "bema")
 
 
-def test_its_weights_are_those_that_anybody_can_read_from_the_file(kept_runs):
+def test_its_weights_are_those_that_anybody_can_read_from_the_file(saved_runs):
     """Without lgbench's reader: the architecture's own module and plain state dicts."""
-    for path in kept_runs.files:
+    for path in saved_runs.files:
         experiment, tensors = experiment_of(path), load_file(weights_of(path))
         inputs = experiment.task.sample(5, lgbench.Random(3)).inputs
         for variant in ("raw", "ema"):
@@ -83,16 +83,20 @@ def test_its_weights_are_those_that_anybody_can_read_from_the_file(kept_runs):
         assert any(not torch.equal(t, tensors[f"ema/{n[4:]}"]) for n, t in tensors.items() if n.startswith("raw/"))
 
 
-def test_a_run_is_named_by_file_folder_or_id(kept_runs, tmp_path):
-    ways = [(kept_runs.vectors, "results"), (str(kept_runs.vectors), "results"), (run_id(kept_runs.vectors), kept_runs.folder)]
-    for path in (kept_runs.vectors, weights_of(kept_runs.vectors)):
+def test_a_run_is_named_by_file_folder_or_id(saved_runs, tmp_path):
+    ways = [
+        (saved_runs.vectors, "results"),
+        (str(saved_runs.vectors), "results"),
+        (run_id(saved_runs.vectors), saved_runs.folder),
+    ]
+    for path in (saved_runs.vectors, weights_of(saved_runs.vectors)):
         shutil.copy(path, tmp_path)
-    (tmp_path / kept_runs.vectors.name).rename(tmp_path / "renamed.parquet")
-    ways += [(tmp_path, "results"), (tmp_path / "renamed.parquet", "results"), (run_id(kept_runs.vectors), tmp_path)]
+    (tmp_path / saved_runs.vectors.name).rename(tmp_path / "renamed.parquet")
+    ways += [(tmp_path, "results"), (tmp_path / "renamed.parquet", "results"), (run_id(saved_runs.vectors), tmp_path)]
     inputs = torch.rand(2, 6, 11)
     answers = [lgbench.load(run, results=results)(inputs) for run, results in ways]
     (tmp_path / "damaged.parquet").write_bytes(b"x")  # another file, which the id does not name
-    answers.append(lgbench.load(run_id(kept_runs.vectors), results=tmp_path)(inputs))
+    answers.append(lgbench.load(run_id(saved_runs.vectors), results=tmp_path)(inputs))
     assert all(torch.equal(answer, answers[0]) for answer in answers)
 
 
@@ -101,20 +105,20 @@ def test_a_run_is_named_by_file_folder_or_id(kept_runs, tmp_path):
     [
         ("0123456789abcdef", "no run 0123456789abcdef in {folder}"),
         ("{folder}", "{folder} has 2 runs: name one by its file, or by its id, such as"),
-        ("nothing.parquet", "no run file 'nothing.parquet': name one that `lgbench run --keep-weights` wrote"),
+        ("nothing.parquet", "no run file 'nothing.parquet': name one that `lgbench run --save-weights` wrote"),
         ("{empty}", "no run file is in {empty}"),
     ],
 )
-def test_a_name_of_no_run_is_told_in_a_sentence(kept_runs, tmp_path, run, said):
-    names = {"folder": kept_runs.folder, "empty": tmp_path}
+def test_a_name_of_no_run_is_told_in_a_sentence(saved_runs, tmp_path, run, said):
+    names = {"folder": saved_runs.folder, "empty": tmp_path}
     with pytest.raises(UsageError) as refused:
-        lgbench.load(run.format(**names), results=kept_runs.folder)
+        lgbench.load(run.format(**names), results=saved_runs.folder)
     assert said.format(**names) in str(refused.value)
 
 
-def test_other_weights_than_the_run_has_are_told_with_those_that_it_has(kept_runs):
+def test_other_weights_than_the_run_has_are_told_with_those_that_it_has(saved_runs):
     with pytest.raises(UsageError, match="no weights 'bema'; did you mean 'ema'\\? known: ema, raw"):
-        lgbench.load(kept_runs.language, weights="bema")
+        lgbench.load(saved_runs.language, weights="bema")
 
 
 # Refused.
@@ -127,15 +131,15 @@ def refused(run: Path, **how: object) -> str:
 
 
 @pytest.fixture
-def copy(kept_runs, tmp_path) -> Path:
+def copy(saved_runs, tmp_path) -> Path:
     """A run of its own, which a test may damage."""
-    shutil.copy(weights_of(kept_runs.language), tmp_path)
-    return Path(shutil.copy(kept_runs.language, tmp_path))
+    shutil.copy(weights_of(saved_runs.language), tmp_path)
+    return Path(shutil.copy(saved_runs.language, tmp_path))
 
 
-def test_a_run_that_kept_no_weights_is_refused(results_folder):
+def test_a_run_that_saved_no_weights_is_refused(results_folder):
     path = next(results_folder.glob("*.parquet"))
-    assert refused(path) == f"{path} kept no weights; make the run with --keep-weights, in a folder that lacks it"
+    assert refused(path) == f"{path} saved no weights; make the run with --save-weights, in a folder that lacks it"
 
 
 def test_weights_that_are_missing_truncated_or_flipped_are_refused(copy):
@@ -175,7 +179,7 @@ def forged(path: Path, content: bytes) -> Path:
     folder = path.parent / "other"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    own = KeptWeights.of(content)
+    own = SavedWeights.of(content)
     about = run_files.metadata(path)["kept_weights"]
     text = path.read_bytes()
     old, new = (json.dumps(each).encode() for each in (about, own.field["kept_weights"]))
@@ -191,7 +195,7 @@ def forged(path: Path, content: bytes) -> Path:
 def toy_run(tmp_path_factory) -> Path:
     """Of a registry whose packages have sources."""
     (path,) = published.make(
-        tmp_path_factory.mktemp("toys"), seeds=[0], task="small-even", installed=with_source("0" * 16), keep_weights=True
+        tmp_path_factory.mktemp("toys"), seeds=[0], task="small-even", installed=with_source("0" * 16), save_weights=True
     )
     return path
 
@@ -232,16 +236,16 @@ def test_another_lgbench_is_refused(toy_run, tmp_path):
     assert "it was made with lgbench '0.0.9', and" in refused(other)
 
 
-def test_plugins_that_took_no_part_in_a_run_are_not_imported_for_its_weights(kept_runs, tmp_path, monkeypatch):
+def test_plugins_that_took_no_part_in_a_run_are_not_imported_for_its_weights(saved_runs, tmp_path, monkeypatch):
     """One that patches softmax would change what the model answers."""
     install(tmp_path, "patches_softmax", "import torch\ntorch.softmax = lambda x, *given: x * 0 + 0.25\n")
     monkeypatch.syspath_prepend(tmp_path)
-    lgbench.load(kept_runs.language)
-    lgbench.probe(kept_runs.language, ["output_std", "logit_gap"])
-    done = CliRunner().invoke(main, ["verify", str(kept_runs.language), "--evaluate-only"])
+    lgbench.load(saved_runs.language)
+    lgbench.probe(saved_runs.language, ["output_std", "logit_gap"])
+    done = CliRunner().invoke(main, ["verify", str(saved_runs.language), "--evaluate-only"])
     assert "1 of 1 runs verified" in done.stdout and "patches_softmax" not in done.stderr
     with monkeypatch.context() as patch:
         patch.setattr(torch, "softmax", torch.softmax)  # put back afterwards
         with pytest.raises(UsageError, match="no probe 'nobodys'"):
-            lgbench.probe(kept_runs.language, "nobodys")  # any plugin might have it
+            lgbench.probe(saved_runs.language, "nobodys")  # any plugin might have it
         assert sys.modules.pop("patches_softmax")

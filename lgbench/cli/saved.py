@@ -1,4 +1,4 @@
-"""Commands on kept weights: `lgbench predict` and `lgbench probe`."""
+"""Commands on saved weights: `lgbench predict` and `lgbench probe`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lgbench.cli import options
 from lgbench.cli.output import complain, console, echo, echo_data, installed
 
 if TYPE_CHECKING:
-    from lgbench.kept import Prediction
+    from lgbench.saved import Prediction
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,16 @@ device_of_models = click.option("--device", default="cpu", show_default=True, he
 def predict(query: ModelQuery, contexts: Sequence[str], as_json: bool) -> None:
     """Ask a trained model what comes after a context.
 
-    The model's distribution p stands beside the right one, p*. RUN is a run file that `lgbench run --keep-weights` wrote, or
+    The model's distribution p stands beside the right one, p*. RUN is a run file that `lgbench run --save-weights` wrote, or
     the id of a run in the results folder.
     """
-    from lgbench import kept
+    from lgbench import saved
     from lgbench.reports.curves import bars
 
-    own = kept.find(query.run, query.results, query.weights)
+    own = saved.find(query.run, query.results, query.weights)
     registry = installed(query.plugins, only=own.metadata.took_part)  # others could change the answers
-    model = kept.loaded(own, registry, query.device, query.weights)
-    found = [kept.predicted(model, text) for text in contexts]
+    model = saved.loaded(own, registry, query.device, query.weights)
+    found = [saved.predicted(model, text) for text in contexts]
     if as_json:
         echo_data(json.dumps([_document(each) for each in found], indent=2, allow_nan=False) + "\n")
         return
@@ -102,19 +102,19 @@ def _document(found: Prediction) -> dict[str, object]:
 def probe(query: ModelQuery, probes: Sequence[str], out: Path | None) -> None:
     """Look inside the trained model of a run.
 
-    RUN is a run file that `lgbench run --keep-weights` wrote, or the id of a run in the results folder. The numbers are those
+    RUN is a run file that `lgbench run --save-weights` wrote, or the id of a run in the results folder. The numbers are those
     that `lgbench run --probe` reads at the end of the training. `lgbench probe-model` of the pack lgbench-huggingface reads the
     same inside pretrained language models.
     """
-    from lgbench import kept
+    from lgbench import saved
     from lgbench.reports import files
     from lgbench.reports.analyses import PROBE_COLUMNS, probe_table
     from lgbench.reports.tables import show
 
     if out:
         files.known_format(out)  # before the work, not after it
-    own = kept.find(query.run, query.results, query.weights)
-    rows = kept.probe_run(own, options.split(probes) or ["all"], partial(installed, query.plugins), query.device, complain)
+    own = saved.find(query.run, query.results, query.weights)
+    rows = saved.probe_run(own, options.split(probes) or ["all"], partial(installed, query.plugins), query.device, complain)
     echo(f"{own.record.title}, {query.weights} weights; by length, the mean over heads")
     show(probe_table(rows, query.weights), console())
     if out:

@@ -1,4 +1,4 @@
-"""Kept weights: those of the training, to the bit, beside their run file, whole or not there; and no number changes."""
+"""Saved weights: those of the training, to the bit, beside their run file, whole or not there; and no number changes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 from click.testing import CliRunner
 from helpers import published
 from helpers.folders import TESTS
-from helpers.kept_runs import weights_of
 from helpers.plain_training import CPU
 from helpers.planning import plan_of
 from helpers.queues import taken
 from helpers.registries import BUILT_IN
+from helpers.saved_runs import weights_of
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -43,7 +43,7 @@ def installed():
 def kept(tmp_path_factory) -> Path:
     """Two runs with their weights. Tests must not write into it."""
     folder = tmp_path_factory.mktemp("kept")
-    published.make(folder, **WHAT, keep_weights=True)
+    published.make(folder, **WHAT, save_weights=True)
     return folder
 
 
@@ -101,7 +101,7 @@ def test_tuning_runs_keep_no_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", ",".join(BUILT_IN))
     small = {"train.steps": 4, "train.batch": 2, "evaluate.contexts": 4, "evaluate.strings": 4, "evaluate.max_length": 40}
     lgbench.run(
-        "tomita-1", "pre-norm", seeds=[0], protocol="standard", set=small, results=tmp_path, workers=1, keep_weights=True
+        "tomita-1", "pre-norm", seeds=[0], protocol="standard", set=small, results=tmp_path, workers=1, save_weights=True
     )
     runs, tuning = ({path.suffix for path in folder.iterdir() if path.is_file()} for folder in (tmp_path, tmp_path / ".tuning"))
     assert (runs, tuning) == ({".parquet", ".safetensors"}, {".parquet"})
@@ -110,11 +110,11 @@ def test_tuning_runs_keep_no_weights(tmp_path, monkeypatch):
 def test_runs_that_are_there_without_weights_are_named(kept, plain, installed, monkeypatch):
     monkeypatch.setattr("lgbench.extensions.registry.Registry.load", classmethod(lambda cls, files=(), only=None: installed))
     named = ["--task", "small-even", "--arch", "toy-table", "--average", "toy-mean", "--seeds", "0:2"]
-    words = ["run", *named, "--keep-weights", "--results"]
+    words = ["run", *named, "--save-weights", "--results"]
     done = CliRunner().invoke(main, [*words, str(plain)])
     assert done.exit_code == 0
-    assert "2 runs lack kept weights: run again with another --results folder" in done.stdout
-    assert "kept weights" not in CliRunner().invoke(main, [*words, str(kept)]).stdout
+    assert "2 runs lack saved weights: run again with another --results folder" in done.stdout
+    assert "saved weights" not in CliRunner().invoke(main, [*words, str(kept)]).stdout
 
 
 # Killed, stopped, and made twice.
@@ -133,7 +133,7 @@ def kill(source, target):
     give(source, target)
 
 os.link = kill
-published.make(published.Path(sys.argv[2]), task="small-even", seeds=range(2), keep_weights=True)
+published.make(published.Path(sys.argv[2]), task="small-even", seeds=range(2), save_weights=True)
 """
 """Makes what the fixture `kept` has, and dies before so many files get their names."""
 
@@ -149,14 +149,14 @@ def test_after_a_kill_before_any_file_gets_its_name_the_same_command_ends_with_t
     for path in tmp_path.glob("*.parquet"):
         assert weights_of(path).name in there
     assert len(there) == link - 1 and there <= files(kept).keys()
-    published.make(tmp_path, **WHAT, keep_weights=True)
+    published.make(tmp_path, **WHAT, save_weights=True)
     assert files(tmp_path) == files(kept)
 
 
 def test_damaged_weights_of_a_killed_process_are_set_aside(kept, tmp_path):
     (name,) = (path.name for path in kept.glob("*.seed-0.*.safetensors"))
     (tmp_path / name).write_bytes((kept / name).read_bytes()[:100])
-    published.make(tmp_path, **WHAT, keep_weights=True)
+    published.make(tmp_path, **WHAT, save_weights=True)
     aside = tmp_path / f"{name}.damaged-1"
     assert aside.stat().st_size == 100
     aside.unlink()
@@ -176,7 +176,7 @@ def population(installed, monkeypatch):
 @pytest.mark.slow
 def test_a_job_on_another_machine_gives_weights_beside_run_files(kept, population):
     for keeps in (True, False):
-        setup = Setup(Path("nowhere"), Execution(CPU, keep_weights=keeps))
+        setup = Setup(Path("nowhere"), Execution(CPU, save_weights=keeps))
         outcome = Job(setup, population, Path("/nowhere/else"))()
         assert outcome.error is None and not outcome.written
         weights = {name: content for name, content in outcome.files.items() if name.endswith(".safetensors")}

@@ -10,13 +10,13 @@ import pytest
 import torch
 from helpers import published
 from helpers.commands import invoked
-from helpers.kept_runs import run_id
+from helpers.saved_runs import run_id
 from rich.console import Console
 
 import lgbench
 from lgbench.extensions.registry import Registry
-from lgbench.kept import predicted
 from lgbench.reports.curves import MAX_ROWS, bars
+from lgbench.saved import predicted
 
 asked = partial(invoked, "predict")
 
@@ -82,9 +82,9 @@ def test_what_is_no_context_is_told_with_what_the_task_reads(registry, name, tex
     assert said in str(refused.value)
 
 
-def test_p_is_that_of_the_loaded_model_and_p_star_that_of_the_task(kept_runs):
+def test_p_is_that_of_the_loaded_model_and_p_star_that_of_the_task(saved_runs):
     for weights in ("raw", "ema"):
-        model = lgbench.load(kept_runs.language, weights=weights)
+        model = lgbench.load(saved_runs.language, weights=weights)
         found = predicted(model, "(()")
         logits = model(torch.tensor([[2, 0, 0, 1]]))[0, -1]
         assert found.p == pytest.approx(torch.softmax(logits.double(), -1).tolist(), abs=1e-12)
@@ -92,8 +92,8 @@ def test_p_is_that_of_the_loaded_model_and_p_star_that_of_the_task(kept_runs):
         assert found.tvd == pytest.approx(0.5 * sum(abs(a - b) for a, b in zip(found.p, [0.5, 0.5, 0.0], strict=True)))
 
 
-def test_a_terminal_shows_both_as_bars(kept_runs):
-    done = asked(run_id(kept_runs.language), "--results", kept_runs.folder, "--context", "( ( )", "--context", "")
+def test_a_terminal_shows_both_as_bars(saved_runs):
+    done = asked(run_id(saved_runs.language), "--results", saved_runs.folder, "--context", "( ( )", "--context", "")
     assert done.exit_code == 0
     first, second = done.stdout.split("TVD")[:2]
     assert "transformer+peri-norm on dyck-1-2 seed 0, raw weights, after (()" in first and "after (empty)" in second
@@ -101,8 +101,8 @@ def test_a_terminal_shows_both_as_bars(kept_runs):
     assert lines.keys() == {"(", ")", "end"} and "0.5000   ████████████ " in lines["("] and "0.0000" in lines["end"]
 
 
-def test_a_program_reads_json(kept_runs):
-    done = asked(kept_runs.vectors, "--context", "0.3:4 0.9:7 ?", "--weights", "ema", "--json")
+def test_a_program_reads_json(saved_runs):
+    done = asked(saved_runs.vectors, "--context", "0.3:4 0.9:7 ?", "--weights", "ema", "--json")
     (found,) = json.loads(done.stdout)
     assert found.keys() == {"context", "answers", "p", "p_star", "tvd"}
     assert found["p_star"] == [0.0] * 7 + [1.0, 0.0, 0.0] and sum(found["p"]) == pytest.approx(1)
@@ -123,19 +123,19 @@ def test_a_program_reads_json(kept_runs):
         ([], "Missing option '--context'"),
     ],
 )
-def test_wrong_questions_are_told_in_a_sentence(kept_runs, words, said):
-    done = asked(kept_runs.language, *words)
+def test_wrong_questions_are_told_in_a_sentence(saved_runs, words, said):
+    done = asked(saved_runs.language, *words)
     assert done.exit_code == 2 and said in done.stderr and done.stdout == ""
 
 
 @pytest.mark.slow
 def test_a_task_that_says_no_p_star_of_a_context_has_p_alone(tmp_path, monkeypatch):
-    (path,) = published.make(tmp_path, seeds=[0], task="small-walk", keep_weights=True)
+    (path,) = published.make(tmp_path, seeds=[0], task="small-walk", save_weights=True)
     monkeypatch.setattr(Registry, "load", classmethod(lambda cls, files=(), only=None: published.registry()))
     done = asked(path, "--context", "0 2 1")
     assert done.exit_code == 0 and "p*" not in done.stdout.split("the task")[0]
     assert "the task does not say p* of a context that it has not drawn itself" in done.stdout
-    (path,) = published.make(tmp_path, seeds=[0], task="alone", keep_weights=True)
+    (path,) = published.make(tmp_path, seeds=[0], task="alone", save_weights=True)
     done = asked(path, "--context", "0 2 1")
     assert done.exit_code == 2 and "it reads vectors, and does not say how to write them as text" in done.stderr
 

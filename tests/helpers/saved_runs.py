@@ -1,4 +1,4 @@
-"""Runs that kept their weights, of a language and of a task with vectors, with all probes."""
+"""Runs that saved their weights, of a language and of a task with vectors, with all probes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = {
 HOW = {"protocol": "quick", "device": "cpu", "compile": False, "workers": 1}
 
 
-class KeptRuns(NamedTuple):
+class SavedRuns(NamedTuple):
     """Their folder and files. Tests must not write into it."""
 
     folder: Path
@@ -37,12 +37,12 @@ class KeptRuns(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def kept_runs(tmp_path_factory: pytest.TempPathFactory) -> KeptRuns:
+def saved_runs(tmp_path_factory: pytest.TempPathFactory) -> SavedRuns:
     folder = tmp_path_factory.mktemp("kept") / "results"
     tasks = ["dyck-1-2", "max-retrieval"]
-    lgbench.run(tasks, "peri-norm", average="ema", seeds=[0], set=SMALL, **HOW, probe="all", keep_weights=True, results=folder)
+    lgbench.run(tasks, "peri-norm", average="ema", seeds=[0], set=SMALL, **HOW, probe="all", save_weights=True, results=folder)
     language, vectors = (next(folder.glob(f"{task}.*.parquet")) for task in tasks)
-    return KeptRuns(folder, language, vectors)
+    return SavedRuns(folder, language, vectors)
 
 
 def run_id(path: Path) -> str:
