@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from helpers.kept_runs import weights_of
 from helpers.packing import together
 from helpers.run_files import measured_by_all, simulated, write_rows
+from helpers.saved_runs import weights_of
 
 from lgbench.cli.main import main
 from lgbench.results import merging, run_files
