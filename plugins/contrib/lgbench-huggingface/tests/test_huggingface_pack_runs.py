@@ -20,7 +20,7 @@ from lgbench.options import RunOptions
 CHEAP = ["train.steps=3", "train.batch=4", "evaluate.contexts=4", "evaluate.strings=4", "evaluate.max_length=48"]
 
 
-def test_a_run_of_llama_has_the_version_of_the_library_in_its_footer(tmp_path: Path) -> None:
+def test_a_run_of_llama_has_the_version_of_the_library_in_its_metadata(tmp_path: Path) -> None:
     settings = [part for setting in CHEAP for part in ("--set", setting)]
     arguments = ["run", "--task", "dyck-2-3", "--arch", "llama", "--seeds", "0", "--protocol", "quick", *settings]
     found = CliRunner().invoke(main, [*arguments, "--results", str(tmp_path)])
@@ -30,7 +30,7 @@ def test_a_run_of_llama_has_the_version_of_the_library_in_its_footer(tmp_path: P
     by_name = {plugin["name"]: plugin for plugin in metadata["plugins"]}
     assert by_name["lgbench-huggingface"]["libraries"] == {"transformers": transformers.__version__}
     assert by_name["lgbench-huggingface"]["takes_part"]
-    assert "libraries" not in by_name["lgbench-linear"]
+    assert "libraries" not in by_name["lgbench"]
 
 
 @pytest.mark.slow  # seconds
