@@ -98,15 +98,15 @@ def chosen(globs: str) -> Path:
     folder = Path(_drawn.name) / f"runs-{abs(hash(globs))}"
     folder.mkdir(exist_ok=True)
     for path in RUNS.glob("*.parquet"):
-        fitting, footers = {}, run_files.metadata_of_runs(path)
-        for run_id, footer in footers.items():
-            about = footer["experiment"]
+        fitting, filed = {}, run_files.metadata_of_runs(path)
+        for run_id, own in filed.items():
+            about = own["experiment"]
             name = f"{about['task']}.{about['entry']}.seed-{about['seed']}.{run_id}"
             if any(fnmatchcase(name, glob) for glob in globs.split(",")):
                 fitting[run_id] = name
         rows = run_files.read(path) if fitting else None
         for run_id, name in fitting.items():
-            run_files.write(folder / f"{name}.parquet", rows.filter(pc.field("run_id") == run_id), footers[run_id])
+            run_files.write(folder / f"{name}.parquet", rows.filter(pc.field("run_id") == run_id), filed[run_id])
     if not any(folder.iterdir()):
         raise PluginError(f"no published run fits '{globs}'")
     return folder

@@ -39,7 +39,7 @@ const entryView = async (entry, metric, protocol) => {
       resultsSection(entry, results),
       seedsSection(results),
       trainingSection(entry, runs),
-      ...insideSection(entry, wanted.protocol),
+      ...internalsSection(entry, wanted.protocol),
       ...tuningSection(runs),
       configurationSection(runs),
       provenanceSection(runs),
@@ -154,7 +154,7 @@ const trainingSection = (entry, runs) => {
 };
 
 // What probes have read inside the models of an entry, if its runs have any: a chart for each task and probe, a line for each layer.
-const insideSection = (entry, protocol) => {
+const internalsSection = (entry, protocol) => {
   const found = internalsOf(entry, protocol);
   if (!found.length) return [];
   const layers = distinct(found.flatMap((probe) => probe.layers.map((line) => line.layer))).sort((a, b) => (a ?? 0) - (b ?? 0));
