@@ -5,7 +5,7 @@ from pathlib import Path
 
 import factors
 
-from lgbench.claims.claim import read_claims
+from lgbench.claims.claim import ClaimTest, read_claims
 from lgbench.claims.verdicts import Verdict, decide, latest
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.reports.claims import Judged, pair, summary
@@ -147,21 +147,32 @@ def judged(results: Results) -> Judged:
 
 
 def verdicts(results: Results) -> str:
-    """Verdicts on every claim under the current protocols: a line for each test and protocol, a column for each family."""
+    """Verdicts on every claim: a line for each test and protocol with runs, a column for each family."""
     found = judged(results)
-    newest = versions(results)[0]
     lines = [["claim", "test", "protocol", *FAMILIES], [":--", ":--", ":--", *["--:"] * len(FAMILIES)]]
     for claim, own in found:
         about = f"{claim.claim} ({claim.source.paper})"
+        shown_here = _newest(own)
         for test in claim.tests:
-            for use in dict.fromkeys(verdict.protocol for verdict in own):
-                of_test = [each for each in own if each.test == test and each.protocol == use and each.state != "not run"]
-                if of_test and (use.name != BOARDS_PROTOCOL or str(use) == newest):
+            for use in dict.fromkeys(verdict.protocol for verdict in shown_here):
+                of_test = [each for each in shown_here if each.test == test and each.protocol == use]
+                if of_test:
                     by_family = {family_of(each.task): _verdict(each) for each in of_test}
                     shown = pair(test).replace("transformer+", "").replace(" against ", "` against `")
                     lines.append([about, f"`{shown}`", str(use), *(by_family.get(family, "-") for family in FAMILIES)])
                     about = ""
     return markdown_table(lines)
+
+
+def _newest(own: Sequence[Verdict]) -> list[Verdict]:
+    """Verdicts that runs decide. Under the protocol of boards, each test on a task has that of its newest version with runs."""
+    decided = [each for each in own if each.state != "not run" and not each.protocol.changes]
+    of_boards = [each for each in decided if each.protocol.name == BOARDS_PROTOCOL]
+    newest: dict[tuple[str, ClaimTest], int] = {}
+    for each in of_boards:
+        newest[each.task, each.test] = max(each.protocol.version, newest.get((each.task, each.test), 0))
+    old = [each for each in of_boards if each.protocol.version < newest[each.task, each.test]]
+    return [each for each in decided if each not in old]
 
 
 def family_of(task: str) -> str | None:

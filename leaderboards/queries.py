@@ -158,9 +158,9 @@ class Queries:
         level = self._board(name).context_free_level(kind)
         return f"{level:.3f}"
 
-    def worse_than_baseline(self, entry: str, name: str) -> str:
+    def worse_than_baseline(self, entry: str, name: str, protocol: str | None = None) -> str:
         """Mean beyond the training range. Raises Stale unless ignoring the context is better."""
-        mean = self.ood(entry, name)
+        mean = self.ood(entry, name, protocol)
         if float(mean) <= float(self.baseline(name)):
             raise Stale(f"{entry} is no longer worse than the context-free baseline on {name}: {mean}; mend the sentence")
         return mean
