@@ -80,7 +80,7 @@ def asked(model: Model, name: str, task: Task, device: torch.device) -> Iterator
     def predict(inputs: Tensor) -> Tensor:
         try:
             logits = model(inputs)
-        except Exception as error:
+        except Exception as error:  # a stranger's model may raise anything
             if sentence := _lacks_token(model, inputs[:1], task):
                 raise Unsupported(f"the model {name} {sentence}") from error
             raise

@@ -88,7 +88,7 @@ def _gives_logits(build: Build) -> Outcome:
             where = f"at length {length}, on {_named(signature)}"
             try:
                 logits = model(inputs_of(signature, length))
-            except Exception as error:
+            except Exception as error:  # a plugin's model may raise anything; the error goes on, with the place
                 error.add_note(where)
                 raise
             shape = (2, 1 if signature.answers is Answers.LAST else length, signature.classes)

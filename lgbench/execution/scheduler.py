@@ -134,7 +134,7 @@ class Scheduler:
         try:
             # Resolved, because the engine may work in another folder.
             return pool.submit(Job(self.setup, locked.planned, locked.folder.resolve()))
-        except BaseException as error:
+        except BaseException as error:  # an engine may raise anything, and an interrupt must release it, too; it goes on
             locked.release(error)
             raise
 

@@ -43,7 +43,8 @@ LINE = 66
 """Maximum letters in a line of the subtitle."""
 TITLE = 21
 """Maximum letters in a line of a panel's title. Titles are bold, and the last column of panels ends at the figure's edge."""
-CONTEXT_FREE = "context-free baseline"
+DASHED = "context-free baseline"
+"""Name of the dashed curve in a legend."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ def _legend(labels: Sequence[str], styles: Styles, with_context_free: bool) -> a
 
     The legend is as wide as the figure and so fixes the width of the figure.
     """
-    texts = [*labels, *([CONTEXT_FREE] if with_context_free else [])]
+    texts = [*labels, *([DASHED] if with_context_free else [])]
     columns = max(1, min(len(texts), int(WIDTH // (SAMPLE + 10 + max(map(len, texts)) * LETTER))))
     rows, column = ceil(len(texts) / columns), WIDTH / columns
     room, height = column - SAMPLE - 8, rows * ROW + 2
