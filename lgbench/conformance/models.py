@@ -143,7 +143,7 @@ def _is_determined(build: Build) -> Outcome:
     return None if seeded else "all seeds start with the same weights: right only for a model that draws none"
 
 
-@MODEL.rule("causal answers do not look ahead")
+@MODEL.rule("answers are causal")
 def _is_causal(build: Build) -> None:
     causal = [(signature, model) for signature, model in served(build) if signature.answers is not Answers.LAST]
     for index, (signature, model) in enumerate(causal):

@@ -26,12 +26,12 @@ RESERVED_NAMES = ("all", "none", "raw", CONTEXT_FREE)
 CURVE_METRICS = ("train_loss", "gradient_norm")
 """The names of the training curve's two values in run files. No measurement may use them as names."""
 
-LOOKS_AHEAD = "looks_ahead"
-"""Future leakage in run files: share of cuts with an earlier answer changed by later tokens. 0 for a causal model."""
+NOT_CAUSAL = "looks_ahead"  # the name in published run files, which are never rewritten
+"""Causality test in run files: share of cuts with an earlier answer changed by later tokens. 0 for a causal model."""
 NOT_FINITE = "not_finite"
 """Share of answers in run files with a logit that is not finite. 0 for a sound model."""
 SOUNDNESS = MappingProxyType(
-    {LOOKS_AHEAD: "its answers change with what comes after them", NOT_FINITE: "some of its answers are not finite"}
+    {NOT_CAUSAL: "its answers change with what comes after them", NOT_FINITE: "some of its answers are not finite"}
 )
 """Metrics of every run that decide whether boards rank its model, with the reason against it. No measurement may use them."""
 

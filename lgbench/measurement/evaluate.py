@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lgbench.contracts import (
     CONTEXT_FREE,
-    LOOKS_AHEAD,
+    NOT_CAUSAL,
     NOT_FINITE,
     Answers,
     Batch,
@@ -113,7 +113,7 @@ def evaluate(experiment: Tested, models: Mapping[str, Predict], device: torch.de
     """
     test = _Test(experiment, models, device)
     scores = test.scores(Extent.of_end(experiment.task, experiment.train, experiment.evaluate))
-    return [*scores, *test.finite.scores(), *test.leakage()]
+    return [*scores, *test.finite.scores(), *test.causality_scores()]
 
 
 @torch.no_grad()
@@ -193,8 +193,8 @@ class _Test:
                     value = measurement.of_strings(given).item()
                 yield Score(variant, measurement.name, length, value, len(inputs))
 
-    def leakage(self) -> Iterator[Score]:
-        """Share of cuts with leakage, at the longest length."""
+    def causality_scores(self) -> Iterator[Score]:
+        """Share of cuts with an earlier answer changed by later tokens, at the longest length."""
         own = self.experiment
         asked = causality.question(own.task, own.train, own.evaluate, own.seed)
         if asked is None:
@@ -202,7 +202,7 @@ class _Test:
         asked = asked.to(self.device)
         for variant, predict in self.models.items():
             found = causality.moved(partial(self.in_parts, predict), asked, causality.TOLERANCES[own.record.precision])
-            yield Score(variant, LOOKS_AHEAD, asked.length, len(found.cuts) / len(asked.cuts), len(asked.cuts))
+            yield Score(variant, NOT_CAUSAL, asked.length, len(found.cuts) / len(asked.cuts), len(asked.cuts))
 
 
 def values_of(measurement: Measurement, predictions: Predictions) -> Tensor:

@@ -16,7 +16,7 @@ from lgbench.results.entries import short
 from lgbench.results.overall import Estimate, Overall, OverallRow
 from lgbench.terminal import counted
 
-FLAGS = {"looks_ahead": "looks ahead", "not_finite": "not finite", "diverged": "diverged", "not_fitted": "not fitted"}
+FLAGS = {"not_causal": "not causal", "not_finite": "not finite", "diverged": "diverged", "not_fitted": "not fitted"}
 """Fields of a row with seeds, and names for tables. An entry with seeds in one of the first two is not ranked."""
 
 DIFFERENCE = tuple(f"baseline_{name}" for name in ("difference", "low", "high", "n", "p", "verdict"))

@@ -103,8 +103,9 @@ class Row:
     seeds: tuple[int, ...]
     diverged: tuple[int, ...]
     """Seeds with a diverged training on any task."""
-    looks_ahead: tuple[int, ...]
-    """Seeds with leakage: answers depend on later inputs, on any task. One seed with leakage excludes the entry from ranks."""
+    not_causal: tuple[int, ...]
+    """Seeds with a model that is not causal on some task: answers depend on later inputs. One such seed excludes the entry from
+    ranks."""
     not_finite: tuple[int, ...]
     """Seeds with non-finite answers after a training without divergence. One such seed excludes the entry from ranks."""
     not_fitted: tuple[int, ...]
@@ -242,7 +243,7 @@ def ranked_rows(
                 against=differences.get(entry),
                 seeds=seeds,
                 diverged=tuple(seed for seed in seeds if (entry, seed) in models.diverged),
-                looks_ahead=tuple(seed for seed in seeds if (entry, seed) in models.looks_ahead),
+                not_causal=tuple(seed for seed in seeds if (entry, seed) in models.not_causal),
                 not_finite=tuple(seed for seed in seeds if (entry, seed) in models.not_finite),
                 not_fitted=tuple(sorted(set().union(*lost.values()))),
                 not_fitted_tasks={task: len(own) for task, own in lost.items() if own},

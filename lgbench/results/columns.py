@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, SOUNDNESS
+from lgbench.contracts import NOT_CAUSAL, NOT_FINITE, SOUNDNESS
 
 if TYPE_CHECKING:
     from lgbench.results.statistics import Floats  # which needs SciPy, and a run does not
@@ -43,8 +43,8 @@ class Value(NamedTuple):
     """None for an undefined value."""
     diverged: bool = False
     """Whether the training diverged."""
-    looks_ahead: bool = False
-    """Leakage: whether answers of the model depend on later inputs."""
+    not_causal: bool = False
+    """Whether answers of the model depend on later inputs."""
     not_finite: bool = False
     """Whether some answers are not finite, after a training without divergence."""
 
@@ -61,7 +61,7 @@ class Values:
     value: Floats
     """NaN for an undefined or non-finite value."""
     flags: tuple[NDArray[np.bool_], ...]
-    """Diverged, looks ahead, not finite."""
+    """Diverged, not causal, not finite."""
 
     @classmethod
     def of(cls, found: Iterable[Value]) -> Values:
@@ -76,7 +76,7 @@ class Values:
         value[~(np.isfinite(value) & _array(table["value"].is_valid()))] = np.nan
         in_distribution, *flags = (
             _array(table[name]) & _array(table[name].is_valid())
-            for name in ("in_distribution", "diverged", "looks_ahead", "not_finite")
+            for name in ("in_distribution", "diverged", "not_causal", "not_finite")
         )
         return cls(tuple(names for names, _ in coded), tuple(index for _, index in coded), in_distribution, value, tuple(flags))
 
@@ -127,8 +127,8 @@ class BoardValues:
     """(T, L): whether a length is a training length of a task."""
     diverged: frozenset[tuple[str, int]]
     """Entry and seed of each diverged training, on any task."""
-    looks_ahead: frozenset[tuple[str, int]] = frozenset()
-    """Entry and seed of each model with leakage, on any task."""
+    not_causal: frozenset[tuple[str, int]] = frozenset()
+    """Entry and seed of each model that is not causal, on any task."""
     not_finite: frozenset[tuple[str, int]] = frozenset()
     """Entry and seed of each model with non-finite answers, on any task."""
     unlearned: bool = False
@@ -150,8 +150,8 @@ class BoardValues:
         measured[found.index] = True
         np.logical_or.at(trained, found.index[2:], found.in_distribution)
         entries, seeds, tasks, lengths = found.axes
-        diverged, looks_ahead, not_finite = map(found.flagged, range(3))
-        return cls(entries, seeds, tasks, lengths, values, measured, trained, diverged, looks_ahead, not_finite)
+        diverged, not_causal, not_finite = map(found.flagged, range(3))
+        return cls(entries, seeds, tasks, lengths, values, measured, trained, diverged, not_causal, not_finite)
 
     @cached_property
     def columns(self) -> dict[Column, Floats]:
@@ -171,7 +171,7 @@ class BoardValues:
         """Reason against ranking an entry, such as "some of its answers are not finite on seed 3"; None for a sound entry."""
         reasons = [
             f"{SOUNDNESS[metric]} on {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
-            for metric, flagged in ((LOOKS_AHEAD, self.looks_ahead), (NOT_FINITE, self.not_finite))
+            for metric, flagged in ((NOT_CAUSAL, self.not_causal), (NOT_FINITE, self.not_finite))
             if (seeds := sorted(seed for known, seed in flagged if known == entry))
         ]
         return " and ".join(reasons) or None

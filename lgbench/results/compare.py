@@ -145,7 +145,7 @@ def _comparison(board: BoardHeader, models: BoardValues, first: str, second: str
 
 
 def _unsound(board: BoardHeader, models: BoardValues, first: str, second: str) -> str | None:
-    """One sentence against a comparison of unsound entries: numbers of a model with leakage have no meaning."""
+    """One sentence against a comparison of unsound entries: numbers of a model that is not causal have no meaning."""
     reasons = [f"{entry} is not ranked: {reason}" for entry in (first, second) if (reason := models.unsound(entry))]
     return f"On {board.name} nothing is concluded, for {' and '.join(reasons)}." if reasons else None
 

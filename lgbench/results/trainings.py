@@ -108,7 +108,7 @@ def _by_step(rows: pa.Table) -> BoardValues:
     """Values with the step in place of the length."""
     no = pa.repeat(pa.scalar(False), len(rows))
     columns = {name: rows[name] for name in ("entry", "seed", "task", "value")}
-    columns |= {"length": rows["step"]} | dict.fromkeys(("in_distribution", "diverged", "looks_ahead", "not_finite"), no)
+    columns |= {"length": rows["step"]} | dict.fromkeys(("in_distribution", "diverged", "not_causal", "not_finite"), no)
     return BoardValues.of_table(pa.table(columns))
 
 

@@ -278,10 +278,10 @@ def test_averages_are_compared_with_the_raw_weights_and_run_with_them(tmp_path):
     assert nothing.wanted == (Wanted("alpha", "arch+old", (0, 1, 2, 3, 4)),)
 
 
-def test_an_entry_that_looks_ahead_decides_nothing(tmp_path):
+def test_an_entry_that_is_not_causal_decides_nothing(tmp_path):
     write_runs(tmp_path / "results", {"arch+new": around(0.1), "arch+old": old()})
     rows = simulated({32: 0.5}, entry="arch+new", seed=2, metric="looks_ahead", protocol_version=VERSION)
-    write_rows(tmp_path / "results" / "ahead.parquet", rows)
+    write_rows(tmp_path / "results" / "not-causal.parquet", rows)
     (verdict,) = decide(claim_of(tmp_path), Results(tmp_path / "results"))
     assert verdict.state == "undecided" and "arch+new is not ranked" in verdict.reason
 

@@ -11,7 +11,7 @@ from lgbench import Attention, Need, NormScheme, Position, Unsupported
 from lgbench.attending import logits, masked_logits, visible
 from lgbench.conformance.collect import checks_of
 
-CAUSAL = "causal answers do not look ahead"
+CAUSAL = "answers are causal"
 LEARNS = "gradients reach every parameter"
 LONGER = "inputs longer than in training work"
 GRAPH = "its training step is one graph"

@@ -83,7 +83,7 @@ def built(do):
 
 @pytest.mark.parametrize(("task", "seed"), [(toys.Walk(), 0), (Marked(), 1)], ids=lambda own: str(getattr(own, "name", own)))
 @pytest.mark.parametrize("do", HOSTILE.values(), ids=HOSTILE)
-def test_a_model_that_looks_ahead_is_found_where_it_is_tested(do, task, seed):
+def test_a_model_that_is_not_causal_is_found_where_it_is_tested(do, task, seed):
     found = said(built(do), task, seed)
     value, n = found["looks_ahead", TESTED]
     assert value > 0 and n == causality.PLACES
@@ -91,7 +91,7 @@ def test_a_model_that_looks_ahead_is_found_where_it_is_tested(do, task, seed):
 
 @pytest.mark.parametrize("task", [toys.Walk(), Marked(), toys.Even()], ids=lambda task: task.name)
 @pytest.mark.parametrize("do", SOUND.values(), ids=SOUND)
-def test_a_model_that_does_not_look_ahead_is_sound(do, task):
+def test_a_causal_model_is_sound(do, task):
     assert {value for value, n in said(built(do), task).values() if n} == {0.0}
 
 
@@ -151,7 +151,7 @@ def test_a_changed_context_is_the_same_up_to_the_cut_and_another_valid_one_every
 
 
 def sound_pairs(registry, entries, task):
-    """The entries that can be run on a task. Asserts that their models, with every weight moved, do not look ahead."""
+    """The entries that can be run on a task. Asserts that their models, with every weight moved, are causal."""
     found = []
     for entry in entries:
         try:
@@ -165,14 +165,14 @@ def sound_pairs(registry, entries, task):
     return found
 
 
-def test_some_entries_do_not_look_ahead_at_the_tested_lengths(registry):
+def test_some_entries_are_causal_at_the_tested_lengths(registry):
     entries = ["pre-norm", "attention-layer-norm", "transformer+no-norm"]
     assert sound_pairs(registry, entries, "set-complement") == entries
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("task", ["set-complement", "dyck-2-3", "tomita-4"])
-def test_no_entry_of_what_is_built_in_or_in_a_pack_looks_ahead_at_the_tested_lengths(task):
+def test_every_entry_of_what_is_built_in_or_in_a_pack_is_causal_at_the_tested_lengths(task):
     installed = Registry.load()
     norms, attentions, positions = (catalog.names() for catalog in (installed.norms, installed.attentions, installed.positions))
     takes_norms = {a.name: "norm" in a.defaults for a in installed.architectures}
@@ -247,13 +247,13 @@ def test_boards_show_such_entries_apart_without_a_rank_and_say_why(made):
     others = {row.entry: row for row in board.rows[1:]}
     assert set(others) == {"hostile", "overflows"}
     assert all(row.tier is row.rank_interval is None and row.better_than == () for row in others.values())
-    assert others["hostile"].looks_ahead == (0, 1, 2, 3, 4) == others["overflows"].not_finite
-    assert others["hostile"].not_finite == () == others["overflows"].looks_ahead
+    assert others["hostile"].not_causal == (0, 1, 2, 3, 4) == others["overflows"].not_finite
+    assert others["hostile"].not_finite == () == others["overflows"].not_causal
     notes = boards_report.notes(board)
     assert "hostile is not ranked: its answers change with what comes after them on seeds 0, 1, 2, 3, 4." in notes
     assert "overflows is not ranked: some of its answers are not finite on seeds 0, 1, 2, 3, 4." in notes
     shown = boards_report.boards_markdown([board])
-    assert "5 looks ahead" in shown and "5 not finite" in shown and notes[0] in shown
+    assert "5 not causal" in shown and "5 not finite" in shown and notes[0] in shown
     assert json.loads(boards_report.boards_json([board]))["boards"][0]["rows"][-1]["tier"] is None
 
 
@@ -278,7 +278,7 @@ def test_one_seed_on_one_task_is_enough_and_averaged_weights_stand_for_themselve
                 rows += [flagged("looks_ahead", float(looks), **same, weights="ema"), flagged("looks_ahead", 0.0, **same)]
                 write_rows(tmp_path / f"{entry}.{task}.{seed}.parquet", rows)
     (board,) = Results(tmp_path).boards("tvd")
-    assert {row.entry: row.looks_ahead for row in board.rows} == {"a": (), "a@ema": (1,), "b": (), "b@ema": ()}
+    assert {row.entry: row.not_causal for row in board.rows} == {"a": (), "a@ema": (1,), "b": (), "b@ema": ()}
     assert [row.entry for row in board.rows if row.tier is None] == ["a@ema"] == [board.rows[-1].entry]
     (alone,) = Results(tmp_path).boards("tvd", "one")
     assert not alone.unsound and all(row.tier for row in alone.rows)

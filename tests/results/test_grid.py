@@ -19,7 +19,7 @@ RAN = {"all": TASKS, "most": ["alpha-1", "alpha-2", "beta"], "one": ["beta"], "h
 
 @pytest.fixture
 def values(tmp_path):
-    """Values by entry, task, seed and length, of runs in a folder; one entry looks ahead."""
+    """Values by entry, task, seed and length, of runs in a folder; one entry is not causal."""
     random = np.random.default_rng(0)
     found = {}
     for entry, tasks in RAN.items():
@@ -50,7 +50,7 @@ def test_a_cell_is_the_mean_over_tasks_seeds_and_longer_inputs_as_a_share_of_the
         ("class", "star-free", ("alpha-1",)),
     ]
     assert [row.entry for row in made.rows][:2] == ["all", "most"]
-    assert {row.entry for row in made.rows} == {"all", "most", "one", "half"}  # no averages, and nobody who looks ahead
+    assert {row.entry for row in made.rows} == {"all", "most", "one", "half"}  # no averages, and only causal models
     members = [["alpha-1", "alpha-2"], ["beta"], ["gamma"], ["alpha-2", "beta"], ["alpha-1"]]
     for at, (column, own) in enumerate(zip(made.columns, members, strict=True)):
         level = np.mean([CONTEXT_FREE[task] for task in own])

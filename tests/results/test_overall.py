@@ -117,7 +117,7 @@ PRE, GOOD, HALF, LOST = "transformer+pre-norm", "transformer+good", "transformer
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two families, one of them of two tasks. One entry ran one family alone, one looks ahead; half the baseline is 0.2."""
+    """Two families, one of them of two tasks. One entry ran one family alone, one is not causal; half the baseline is 0.2."""
     folder = tmp_path_factory.mktemp("overall")
     rng = np.random.default_rng(0)
     for task, family in (("alpha-1", "alpha"), ("alpha-2", "alpha"), ("beta", "beta")):

@@ -73,7 +73,7 @@ def test_a_row_that_one_of_both_lacks_is_named():
 
 
 def flagged(value: float) -> pa.Table:
-    """Rows of a run with one number that says whether the model looks ahead."""
+    """Rows of a run with one number that says whether the model is causal."""
     columns = {"weights": "raw", "metric": "looks_ahead", "step": 5, "length": 8, "value": value, "n": 4, "diverged_step": None}
     return pa.Table.from_pylist([columns], schema=SCHEMA)
 

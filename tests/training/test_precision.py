@@ -43,7 +43,7 @@ def test_training_in_bfloat16_is_near_to_that_in_float32_and_is_not_it(registry,
 
 
 @pytest.mark.slow
-def test_rounding_to_bfloat16_is_not_taken_for_looking_ahead(registry):
+def test_rounding_to_bfloat16_is_not_taken_for_a_lack_of_causality(registry):
     for arch in ("pre-norm", "post-norm", "peri-norm"):
         experiments = planned(registry, "tomita-1", arch, "bfloat16", averagers=("ema",))
         run = train(experiments, CPU)

@@ -120,7 +120,7 @@ const facet = (name, options) =>
 const flag = (what, text) => element("span", { class: `flag ${what.replaceAll(" ", "-")}` }, text);
 
 const flaggedSeeds = (row) => [
-  ["looks ahead", row.looks_ahead],
+  ["not causal", row.not_causal],
   ["not finite", row.not_finite],
   ["diverged", row.diverged],
   ["not fitted", row.not_fitted],

@@ -39,6 +39,7 @@ create macro belongs(family, task, wanted) as wanted is null or family = wanted 
 create macro board_of(family, task, wanted, apart) as if(not apart and (wanted is null or family = wanted), family, task);
 
 -- Why the models of an entry and a seed cannot be ranked, over their rows of both metrics. A training that diverged is flagged
--- for that alone: its answers are not finite because its weights are not.
-create macro looks_ahead(metric, value) as bool_or(metric = 'looks_ahead' and value > 0);
+-- for that alone: its answers are not finite because its weights are not. 'looks_ahead' is the metric's name in published run
+-- files, which are never rewritten.
+create macro not_causal(metric, value) as bool_or(metric = 'looks_ahead' and value > 0);
 create macro not_finite(metric, value, diverged) as bool_or(metric = 'not_finite' and value > 0 and not diverged);

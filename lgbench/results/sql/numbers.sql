@@ -46,7 +46,7 @@ select
         else (run_id in (from lost))::integer
     end as value,
     false as diverged,
-    false as looks_ahead,
+    false as not_causal,
     false as not_finite
 from ran
 left join numbers using (run_id)

@@ -13,7 +13,7 @@ with unsound as (
         and step = last_step
         and belongs(family, task, $name)
     group by all
-    having looks_ahead(metric, value) or not_finite(metric, value, diverged)
+    having not_causal(metric, value) or not_finite(metric, value, diverged)
 ),
 
 newest as (

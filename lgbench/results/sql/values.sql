@@ -34,7 +34,7 @@ unsound as (
         protocol,
         entry,
         seed,
-        looks_ahead(metric, value) as looks_ahead,
+        not_causal(metric, value) as not_causal,
         not_finite(metric, value, diverged) as not_finite
     from measured
     group by all
@@ -84,7 +84,7 @@ select
     in_distribution,
     value,
     diverged,
-    coalesce(looks_ahead, false) as looks_ahead,
+    coalesce(not_causal, false) as not_causal,
     coalesce(not_finite, false) as not_finite
 from shown
 left join unsound using (task, task_version, protocol, entry, seed)

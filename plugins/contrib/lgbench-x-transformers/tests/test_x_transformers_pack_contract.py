@@ -20,7 +20,7 @@ from lgbench_x_transformers import ARCHITECTURES
 BY_NAME: dict[str, Architecture] = {architecture.name: architecture for architecture in ARCHITECTURES}
 every = pytest.mark.parametrize("name", BY_NAME)
 MIXING = {f"xt-{name}" for name in ("plain", "alibi", "cope", "forgetting", "talking-heads", "selective", "hyper-connections")}
-"""Entries whose code could look ahead, or keep what it computed for one length, more easily than others."""
+"""Entries whose code could see later tokens, or keep what it computed for one length, more easily than others."""
 every_slowly = pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in MIXING else pytest.mark.slow) for n in BY_NAME]
 )
