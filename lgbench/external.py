@@ -166,7 +166,7 @@ def planned(
         if boards != board_lengths(tested, train, test):
             tested, test = _at(tested, boards), replace(test, max_length=boards[-1])
             changes[LENGTHS] = " ".join(map(str, boards))
-    test = replace(test, points=0, point_max_length=test.max_length)  # no tests during training
+    test = replace(test, points=0, point_max_length=test.max_length)  # no eval steps
     check_settings(tested, train, test)
     if reason := no_answer_counts(tested, train, test):
         raise UsageError(reason)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
 from rich.table import Column
 
-from lgbench.experiment.contexts import point_steps
+from lgbench.experiment.contexts import eval_steps
 from lgbench.experiment.experiment import Experiment
 from lgbench.measurement.evaluate import Extent
 from lgbench.terminal import duration, printable
@@ -78,10 +78,10 @@ def training_tokens(experiment: Experiment) -> float:
     return float(train.steps * train.batch * (train.max_length + 1))
 
 
-def point_tokens(experiment: Experiment) -> float:
-    """Tokens of all tests of one model during training, divided by three as in :func:`evaluation_tokens`."""
+def eval_step_tokens(experiment: Experiment) -> float:
+    """Tokens of all tests of one model at eval steps, divided by three as in :func:`evaluation_tokens`."""
     task, train, evaluate = experiment.task, experiment.train, experiment.evaluate
-    steps, extent = point_steps(train, evaluate), Extent.of_point(task, train, evaluate)
+    steps, extent = eval_steps(train, evaluate), Extent.of_eval_step(task, train, evaluate)
     return len(steps) * _tokens(extent) * (1 + len(experiment.averagers)) / 3
 
 

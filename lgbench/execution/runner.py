@@ -18,11 +18,11 @@ from lgbench.execution.device import Execution, as_in_runs, environment
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.tracking import Following, Tracking
 from lgbench.execution.work_queue import CHECKPOINT, PlannedPopulation, path_of
-from lgbench.experiment.contexts import point_steps
+from lgbench.experiment.contexts import eval_steps
 from lgbench.experiment.experiment import Experiment, Tested
 from lgbench.experiment.record import LoadedPlugin
 from lgbench.extensions.loading import Distribution
-from lgbench.measurement.evaluate import context_free_scores, evaluate, evaluate_point
+from lgbench.measurement.evaluate import context_free_scores, evaluate, evaluate_at_eval_step
 from lgbench.measurement.probing import probe
 from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files
@@ -32,21 +32,21 @@ from lgbench.results.run_files import SavedWeights
 from lgbench.results.stored_runs import ExecutionRecord, Seconds
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.models import Models, Trained, saved
-from lgbench.training.train import Points, train
+from lgbench.training.train import EvalSteps, train
 
 
-def points_of(population: Sequence[Experiment], device: torch.device) -> Points:
-    """Tests of a population during training: all measurements of each model at the steps of its protocol."""
+def eval_steps_of(population: Sequence[Experiment], device: torch.device) -> EvalSteps:
+    """Eval steps of a population, with all measurements of each model."""
 
     def measure(now: Models) -> list[list[Score]]:
-        return [evaluate_point(experiment, now.models(index), device) for index, experiment in enumerate(population)]
+        return [evaluate_at_eval_step(experiment, now.models(index), device) for index, experiment in enumerate(population)]
 
     first = population[0]  # the settings are equal in a population
-    return Points(frozenset(point_steps(first.train, first.evaluate)), measure)
+    return EvalSteps(frozenset(eval_steps(first.train, first.evaluate)), measure)
 
 
-def scores_at_points(trained: Trained, index: int) -> Mapping[int, Sequence[Score]]:
-    """Scores of one model during training, by step, as measured by :func:`points_of`."""
+def scores_at_eval_steps(trained: Trained, index: int) -> Mapping[int, Sequence[Score]]:
+    """Scores of one model by eval step, as measured by :func:`eval_steps_of`."""
     # A checkpoint has lists in place of scores.
     return {step: [Score(*score) for score in found[index]] for step, found in trained.measured.items()}
 
@@ -98,7 +98,7 @@ class PopulationRunner:
                 population,
                 device,
                 report,
-                points=replace(points_of(population, device), follower=following),
+                eval_steps=replace(eval_steps_of(population, device), follower=following),
                 compile=planned.compile,
                 models=planned.models,
                 checkpoint=checkpoint,
@@ -119,7 +119,7 @@ class PopulationRunner:
         for sentence in probed.sentences:
             self.display.say(sentence)
         scores += [*probed.scores, *self._context_free_of(experiment)]
-        by_step = {experiment.train.steps: scores, **scores_at_points(trained, index)}
+        by_step = {experiment.train.steps: scores, **scores_at_eval_steps(trained, index)}
         return rows_of(experiment, by_step, trained.curve, index, trained.diverged[index])
 
     def _write(

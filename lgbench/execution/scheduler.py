@@ -14,7 +14,7 @@ from pathlib import Path
 from lgbench.contracts import Pool, Submitted
 from lgbench.errors import RunFailed, WorkerKilled, first_line, lacks_memory, located
 from lgbench.execution.device import as_in_runs
-from lgbench.execution.progress import ProgressDisplay, evaluation_tokens, point_tokens, training_tokens
+from lgbench.execution.progress import ProgressDisplay, eval_step_tokens, evaluation_tokens, training_tokens
 from lgbench.execution.work_queue import LockedPopulation, WorkQueue, named, path_of, title_of, unfinished
 from lgbench.execution.workers import LOOK_SECONDS, Job, Outcome, Setup
 from lgbench.experiment.experiment import Experiment
@@ -359,6 +359,6 @@ def _of_group(title: str, group: list[Experiment], scheduler: Scheduler) -> Grou
         population = group[: stacking.models]
         step = step_seconds(population, scheduler.execution.device)
     training = step * population[0].train.steps
-    tested = sum(evaluation_tokens(each) + point_tokens(each) for each in population)
+    tested = sum(evaluation_tokens(each) + eval_step_tokens(each) for each in population)
     testing = training * tested / sum(map(training_tokens, population))
     return GroupForecast(title, len(group), stacking, step, training + testing)

@@ -1,4 +1,4 @@
-"""Contexts of an experiment: draws from a task, checks of its p*, lengths on boards, and evaluations during training."""
+"""Contexts of an experiment: draws from a task, checks of its p*, lengths on boards, and eval steps."""
 
 from __future__ import annotations
 
@@ -133,20 +133,20 @@ def string_positions(task: Task, length: int) -> int:
     return task.testable_length(length) + 1 if isinstance(task, Language) else 0
 
 
-def point_steps(training: Training, evaluation: Evaluation) -> list[int]:
-    """Training steps followed by a test, except the last step: half of all steps, a quarter, and so on.
+def eval_steps(training: Training, evaluation: Evaluation) -> list[int]:
+    """Eval steps of a training: half of all steps, a quarter, and so on.
 
     >>> from lgbench.experiment.protocols import PROTOCOLS
     >>> from types import SimpleNamespace
-    >>> point_steps(SimpleNamespace(steps=1000), SimpleNamespace(points=10))
+    >>> eval_steps(SimpleNamespace(steps=1000), SimpleNamespace(points=10))
     [1, 3, 7, 15, 31, 62, 125, 250, 500]
     """
     halved = (training.steps // 2**k for k in range(1, evaluation.points + 1))
     return sorted({step for step in halved if step})
 
 
-def point_lengths(task: Task, training: Training, evaluation: Evaluation) -> list[int]:
-    """Lengths of tests during training, all of them also tested at the end.
+def eval_step_lengths(task: Task, training: Training, evaluation: Evaluation) -> list[int]:
+    """Lengths of tests at eval steps, all of them also tested at the end.
 
     Lengths on boards from the training length on. With an answer at every prefix, also multiples of the training length.
     """
@@ -159,9 +159,9 @@ def point_lengths(task: Task, training: Training, evaluation: Evaluation) -> lis
     return sorted(found)
 
 
-def drawn_point_lengths(task: Task, training: Training, evaluation: Evaluation) -> list[int]:
-    """Lengths of the contexts to draw for :func:`point_lengths`. With an answer at every prefix, only the longest."""
-    lengths = point_lengths(task, training, evaluation)
+def drawn_eval_step_lengths(task: Task, training: Training, evaluation: Evaluation) -> list[int]:
+    """Lengths of the contexts to draw for :func:`eval_step_lengths`. With an answer at every prefix, only the longest."""
+    lengths = eval_step_lengths(task, training, evaluation)
     return lengths[-1:] if task.signature.answers is Answers.EVERY_PREFIX else lengths
 
 

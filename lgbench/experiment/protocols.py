@@ -27,8 +27,8 @@ class Protocol:
     """Longest tested context of tasks that answer at many positions."""
     longest_set: int
     """Longest tested context of tasks that answer once."""
-    point_reach: int
-    """Longest length in a test during training, as a multiple of the training length."""
+    eval_step_reach: int
+    """Longest length in a test at an eval step, as a multiple of the training length."""
     submitted_seeds: int
     """Smallest number of seeds per task in a submission; 0 for a protocol without submissions."""
     lr_factors: tuple[float, ...] = ()
@@ -63,7 +63,7 @@ class Protocol:
             min_length=task.train_lengths[0],
             max_length=task.train_lengths[1],
         )
-        point_max_length = min(max_length, self.point_reach * training.max_length)
+        point_max_length = min(max_length, self.eval_step_reach * training.max_length)
         return training, replace(self.evaluate, max_length=max_length, point_max_length=point_max_length)
 
 
@@ -75,7 +75,7 @@ QUICK = Protocol(
     evaluate=Evaluation(contexts=32, strings=32, points=3, point_contexts=8),
     longest_prefix=128,
     longest_set=512,
-    point_reach=2,
+    eval_step_reach=2,
     submitted_seeds=0,
 )
 
@@ -87,7 +87,7 @@ SHORT = Protocol(
     evaluate=Evaluation(contexts=128, strings=128, points=10, point_contexts=12),
     longest_prefix=512,
     longest_set=2**14,
-    point_reach=4,
+    eval_step_reach=4,
     submitted_seeds=5,
 )
 
@@ -109,7 +109,7 @@ LONG = replace(
     about="100,000 steps: five to seven minutes of a core for each model, and half as long for each learning rate tried",
     train=replace(SHORT.train, steps=100_000, warmup=0.01, average_every=40),
     evaluate=Evaluation(contexts=512, strings=512, points=10, point_contexts=128, point_strings=128),
-    point_reach=8,
+    eval_step_reach=8,
     submitted_seeds=3,
     lr_factors=STANDARD.lr_factors,
     lr_open=True,
@@ -123,7 +123,7 @@ PAPER = Protocol(
     evaluate=Evaluation(contexts=1024, strings=1024, points=10, point_contexts=256, point_strings=256),
     longest_prefix=4096,
     longest_set=2**14,
-    point_reach=8,
+    eval_step_reach=8,
     submitted_seeds=3,
 )
 

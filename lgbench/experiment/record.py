@@ -17,7 +17,7 @@ PRECISIONS = ("float32", "bfloat16")
 """Floating-point precisions of models. Each protocol has the first."""
 
 MULTIPLES = (1, 2, 4, 8)
-"""Multiples of the training length, tested during training if a task answers at every prefix: they cost no extra context."""
+"""Multiples of the training length, tested at eval steps if a task answers at every prefix: they cost no extra context."""
 
 EXTERNAL, EXTERNAL_VERSION = "external", 1
 """Protocol of models trained elsewhere and measured by :func:`lgbench.evaluate_model`. The test settings are those of
@@ -55,14 +55,15 @@ class Evaluation:
     strings: int
     """Strings per length, half of them members, for the ROC AUC of languages."""
     max_length: int = 0
+    # The names of these four are part of published run ids, hence "point" for an eval step.
     points: int = 0
-    """Largest number of tests during training; see :func:`lgbench.experiment.contexts.point_steps` for the steps."""
+    """Largest number of eval steps; see :func:`lgbench.experiment.contexts.eval_steps`."""
     point_contexts: int = 1
-    """Contexts per length in a test during training."""
+    """Contexts per length in a test at an eval step."""
     point_strings: int = 0
-    """Strings per length in a test during training; 0 for none."""
+    """Strings per length in a test at an eval step; 0 for none."""
     point_max_length: int = 1
-    """Longest length in a test during training."""
+    """Longest length in a test at an eval step."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ class ExperimentRecord:
             del about["train"]["lr"]
         if not self.train.dropout:  # published runs from before dropout lack the setting
             del about["train"]["dropout"]
-        if not self.evaluate.points:  # published runs from before tests during training lack these settings
+        if not self.evaluate.points:  # published runs from before eval steps lack these settings
             about["evaluate"] = {name: value for name, value in about["evaluate"].items() if not name.startswith("point")}
         return about
 

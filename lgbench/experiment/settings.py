@@ -159,8 +159,8 @@ MAX_PREFIX = 2**15
 """Longest possible context of tasks with answers at many positions, whose samplers loop over tokens."""
 MAX_SEEDS = 10_000
 """Largest number of seeds per command."""
-MAX_POINTS = MAX_STEPS.bit_length() - 1
-"""Largest number of tests during training: more halvings of MAX_STEPS leave no step."""
+MAX_EVAL_STEPS = MAX_STEPS.bit_length() - 1
+"""Largest number of eval steps: more halvings of MAX_STEPS leave no step."""
 MAX_DROPOUT = 0.99
 """Largest rate of dropout: at 1 nothing of a sublayer is left."""
 MIN_STRINGS = 4
@@ -178,7 +178,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "evaluate.contexts": (1, MAX_AT_ONCE),
     "evaluate.strings": (MIN_STRINGS, MAX_AT_ONCE),
     "evaluate.max_length": (1, MAX_LENGTH),
-    "evaluate.points": (0, MAX_POINTS),
+    "evaluate.points": (0, MAX_EVAL_STEPS),
     "evaluate.point_contexts": (1, MAX_AT_ONCE),
     "evaluate.point_strings": (0, MAX_AT_ONCE),
     "evaluate.point_max_length": (1, MAX_LENGTH),

@@ -32,8 +32,8 @@ from lgbench.experiment.contexts import (
     board_lengths,
     context_lengths,
     draw,
-    drawn_point_lengths,
-    point_lengths,
+    drawn_eval_step_lengths,
+    eval_step_lengths,
 )
 from lgbench.experiment.experiment import Tested
 from lgbench.experiment.record import Evaluation, Training
@@ -72,12 +72,12 @@ class Extent(NamedTuple):
         return cls(evaluation.contexts, evaluation.strings, context_lengths(task, training, evaluation), None, strings)
 
     @classmethod
-    def of_point(cls, task: Task, training: Training, evaluation: Evaluation) -> Extent:
-        """Extent during training: fewer contexts, and a subset of the final lengths."""
-        kept = point_lengths(task, training, evaluation)
+    def of_eval_step(cls, task: Task, training: Training, evaluation: Evaluation) -> Extent:
+        """Extent at eval steps: fewer contexts, and a subset of the final lengths."""
+        kept = eval_step_lengths(task, training, evaluation)
         shown = set(board_lengths(task, training, evaluation))
         strings = _string_lengths(task, [length for length in kept if length in shown]) if evaluation.point_strings else []
-        drawn = drawn_point_lengths(task, training, evaluation)
+        drawn = drawn_eval_step_lengths(task, training, evaluation)
         return cls(evaluation.point_contexts, evaluation.point_strings, drawn, kept, strings)
 
 
@@ -117,12 +117,12 @@ def evaluate(experiment: Tested, models: Mapping[str, Predict], device: torch.de
 
 
 @torch.no_grad()
-def evaluate_point(experiment: Tested, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
-    """Scores of models in training: fewer lengths and contexts than :func:`evaluate`, without validity.
+def evaluate_at_eval_step(experiment: Tested, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
+    """Scores of models at an eval step: fewer lengths and contexts than :func:`evaluate`, without validity.
 
     Not in inference mode: autograd refuses tensors made in inference mode, and a model may keep a tensor from here.
     """
-    extent = Extent.of_point(experiment.task, experiment.train, experiment.evaluate)
+    extent = Extent.of_eval_step(experiment.task, experiment.train, experiment.evaluate)
     return _Test(experiment, models, device).scores(extent)
 
 
@@ -296,7 +296,7 @@ invalid.
 def context_free_scores(
     task: Task, measurements: Sequence[Measurement], training: Training, evaluation: Evaluation
 ) -> list[Score]:
-    """Context-free baseline in each measurement with a baseline, at each length of the boards and of `evaluate.points`.
+    """Context-free baseline in each measurement with a baseline, at each length of the boards and of eval steps.
 
     Two-fold: a prediction fitted to one half of a sample of p* is scored on the other half. The sample depends on task and
     length alone.
@@ -318,8 +318,8 @@ def context_free_scores(
 
 def _samples(task: Task, training: Training, evaluation: Evaluation) -> Iterator[tuple[int, Tensor]]:
     """p* of independent answers by length, (answers, V)."""
-    points = point_lengths(task, training, evaluation) if evaluation.points else []
-    lengths = sorted({*board_lengths(task, training, evaluation), *points})
+    earlier = eval_step_lengths(task, training, evaluation) if evaluation.points else []
+    lengths = sorted({*board_lengths(task, training, evaluation), *earlier})
     for drawn in context_lengths(task, training, evaluation):
         n = min(MAX_CONTEXTS, max(MIN_CONTEXTS, SAMPLED_POSITIONS // (drawn + 1)))
         key = key_of(0, "chance", task.name, drawn)  # the old name, because it decides published numbers

@@ -51,7 +51,7 @@ class PageBoard:
     kind: Literal["family", "task"]
     board: Board
     steps: BoardSteps | None
-    """Curves against training steps, None for models without tests during training."""
+    """Curves against training steps, None for models without eval steps."""
 
 
 def pages(

@@ -162,7 +162,7 @@ class Results(Database):
         apart: bool = False,
         lengths: Sequence[int] = (),
     ) -> list[BoardSteps]:
-        """Curves against training steps, for each board of :meth:`boards` with tests during training.
+        """Curves against training steps, for each board of :meth:`boards` with eval steps.
 
         At `lengths`, or at the default lengths of each board.
         """

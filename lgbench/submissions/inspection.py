@@ -19,13 +19,13 @@ import torch
 
 from lgbench.contracts import Answers, Task
 from lgbench.errors import LgbenchError, Refused, RunFileError, message_of
-from lgbench.experiment.contexts import point_steps
+from lgbench.experiment.contexts import eval_steps
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Replanner
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.causality import Predict
-from lgbench.measurement.evaluate import context_free_scores, evaluate, evaluate_point
+from lgbench.measurement.evaluate import context_free_scores, evaluate, evaluate_at_eval_step
 from lgbench.measurement.scores import of_source
 from lgbench.results import run_files
 from lgbench.results.metrics import Metric
@@ -196,12 +196,12 @@ def row_keys(experiment: Experiment) -> Counter[Key]:
     small = replace(experiment, record=replace(experiment.record, evaluate=least))
     models = dict.fromkeys(("raw", *experiment.record.averagers), _stub(experiment.task))
     device = torch.device("cpu")
-    scores, point = evaluate(small, models, device), evaluate_point(small, models, device)
-    points = dict.fromkeys(point_steps(experiment.train, evaluation), point)
+    scores, earlier = evaluate(small, models, device), evaluate_at_eval_step(small, models, device)
+    by_step = dict.fromkeys(eval_steps(experiment.train, evaluation), earlier)
     steps = curve_steps(experiment.train.steps)
     curve = Curve(steps, torch.zeros(len(steps), 1), torch.zeros(len(steps), 1))
     level = context_free_scores(experiment.task, experiment.measurements, experiment.train, evaluation)
-    return keys_in(rows_of(experiment, {experiment.train.steps: [*scores, *level], **points}, curve))
+    return keys_in(rows_of(experiment, {experiment.train.steps: [*scores, *level], **by_step}, curve))
 
 
 _STRINGS = 4

@@ -147,7 +147,7 @@ def evaluate_again(
 ) -> Iterator[RerunVerdict | Failure]:
     """Verdict on each run after a second test of its saved weights. Trains and writes nothing.
 
-    Measurements during training and the training curve are not compared.
+    Measurements at eval steps and the training curve are not compared.
     """
     for run in runs:
         try:

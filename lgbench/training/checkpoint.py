@@ -29,7 +29,7 @@ class TrainingProgress(NamedTuple):
     seconds: float = 0.0
     """Seconds of the steps in all processes of the training."""
     measured: Mapping[int, Any] = {}
-    """Measurements during training, as JSON values by step."""
+    """Measurements at eval steps, as JSON values by step."""
 
 
 WORTH_SECONDS = 10.0

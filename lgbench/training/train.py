@@ -133,7 +133,7 @@ ReportStep = Callable[[int, Callable[[], float]], None]
 
 
 class Follower(Protocol):
-    """Listener of a training: to each point of the curve, and each measurement at :class:`Points`.
+    """Listener of a training: to each point of the curve, and each measurement at :class:`EvalSteps`.
 
     A training from a checkpoint repeats the points and measurements before the checkpoint.
     """
@@ -142,12 +142,12 @@ class Follower(Protocol):
         """Point of the training curve of each model."""
 
     def measured(self, step: int, found: Any) -> None:
-        """Value of :attr:`Points.measure` after a step."""
+        """Value of :attr:`EvalSteps.measure` after a step."""
 
 
 @dataclass(frozen=True)
-class Points:
-    """Steps with a measurement during training, and the measuring function, which must change no model.
+class EvalSteps:
+    """Steps with a measurement, and the measuring function, which must change no model.
 
     `measure` returns JSON values. A checkpoint keeps the values, and no step is measured twice.
     """
@@ -158,7 +158,7 @@ class Points:
     follower: Follower | None = None
 
 
-NO_POINTS = Points((), lambda models: None)
+NO_EVAL_STEPS = EvalSteps((), lambda models: None)
 
 
 def train(
@@ -166,13 +166,13 @@ def train(
     device: torch.device,
     report: ReportStep = lambda step, loss: None,
     *,
-    points: Points = NO_POINTS,
+    eval_steps: EvalSteps = NO_EVAL_STEPS,
     compile: bool = False,
     models: int = 0,
     checkpoint: Checkpoint | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Trained:
-    """Train experiments with one `population_key` together, and measure the models at `points`.
+    """Train experiments with one `population_key` together, and measure the models at `eval_steps`.
 
     A compiled step needs a stack of exactly `models`; fewer experiments are filled up with copies. With a `checkpoint`,
     training continues from the saved state, if any, and saves from time to time. A continued training stays compiled or
@@ -183,7 +183,7 @@ def train(
     population, past = _begun(experiments, device, compile, models, checkpoint, say)
     compiled = Compiled(population, say) if (past.compiled if past.step else compile) else None
     measured = dict(past.measured)
-    tell = _teller(points.follower, population, asked) if points.follower else lambda step, measured: None
+    tell = _teller(eval_steps.follower, population, asked) if eval_steps.follower else lambda step, measured: None
     for step in range(1, past.step + 1):
         tell(step, measured)
 
@@ -206,9 +206,9 @@ def train(
             if step % training.average_every == 0:
                 average()
             population.mark(step)
-            if step in points.steps:
+            if step in eval_steps.steps:
                 with _evaluating(population.skeleton):
-                    measured[step] = points.measure(population.models())
+                    measured[step] = eval_steps.measure(population.models())
             tell(step, measured)
             if checkpoint and checkpoint.due(last=step == training.steps):
                 _save(checkpoint, progress(step), population, say)
@@ -243,7 +243,7 @@ def _begun(
 
 
 def _teller(follower: Follower, population: Population, models: int) -> Callable[[int, Mapping[int, Any]], None]:
-    """Function for the end of every step: passes points and measurements of the first `models` models to the follower.
+    """Function for the end of every step: passes curve points and measurements of the first `models` models to the follower.
 
     Waits for the device at the points of the curve only.
     """

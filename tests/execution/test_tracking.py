@@ -24,7 +24,7 @@ from lgbench.conformance.check import CheckFailed
 from lgbench.conformance.collect import checks_of
 from lgbench.errors import RunFailed
 from lgbench.execution import tracking
-from lgbench.execution.runner import points_of
+from lgbench.execution.runner import eval_steps_of
 from lgbench.execution.tracking import Tracking
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
@@ -121,7 +121,7 @@ def test_a_training_that_goes_on_tells_again_what_went_before_and_a_tracker_hear
                 population,
                 CPU,
                 report,
-                points=replace(points_of(population, CPU), follower=following),
+                eval_steps=replace(eval_steps_of(population, CPU), follower=following),
                 checkpoint=Checkpoint(folder / "checkpoint", 0),
             )
 

@@ -200,7 +200,7 @@ def runs(toy_registry, planned, tmp_path_factory):
     return experiments, folder, asked
 
 
-def test_all_runs_of_a_task_hold_its_context_free_level_at_the_lengths_that_boards_show_and_those_of_points(runs):
+def test_all_runs_of_a_task_hold_its_context_free_level_at_the_lengths_that_boards_show_and_those_of_eval_steps(runs):
     experiments, folder, asked = runs
     for experiment in experiments:
         rows = run_files.read(run_files.path_for(folder, experiment.record)).to_pylist()

@@ -55,7 +55,7 @@ def write_all(folder: Path, steps=STEPS) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    return write_all(tmp_path_factory.mktemp("points"))
+    return write_all(tmp_path_factory.mktemp("steps"))
 
 
 @pytest.fixture(scope="module")

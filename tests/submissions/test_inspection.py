@@ -206,12 +206,12 @@ def first(metric, **columns):
     return lambda rows: next(row for row in rows if row["metric"] == metric).update(columns)
 
 
-def without_point(rows):
+def without_eval_step(rows):
     rows[:] = [row for row in rows if row["length"] is None or row["step"] != 10]
 
 
 ROWS = [
-    (without_point, "it lacks weights='raw' metric='accuracy' metric_version=1 step=10 length=5"),
+    (without_eval_step, "it lacks weights='raw' metric='accuracy' metric_version=1 step=10 length=5"),
     (lambda rows: rows.pop(0), "it lacks weights='raw' metric='accuracy' metric_version=1 step=20 length=0"),
     (lambda rows: rows.append(dict(rows[4])), "it has too many rows: weights='raw' metric='accuracy'"),
     (at(0, length=64), "length=64"),

@@ -141,13 +141,13 @@ const captionOf = (board, atLength) =>
   (atLength === null
     ? "Mean over seeds and its 95 % interval at each length, of the entries that are ticked below."
     : `Mean over seeds and its 95 % interval at length ${atLength} while models train, of the entries that are ticked below. ` +
-      "The last step is the end of the training, which the table shows; points before it are over fewer contexts.") +
+      "The last step is the end of the training, which the table shows; eval steps before it are over fewer contexts.") +
   (contextFreeCurve(board).length ? " Dashed: the context-free baseline, the value of the best prediction that ignores the context." : "");
 
 // A column's cell in the row of the context-free baseline: empty where the column has none, and hidden where the column is.
 const contextFreeCell = (column) => column.contextFree?.() ?? element("td", { class: column.class });
 
-// The choice of the axis, for boards whose models were tested while they trained. `changed` is called with a length, or with null for
+// The choice of the axis, for boards whose models were tested at eval steps. `changed` is called with a length, or with null for
 // curves against length.
 const acrossChoice = (pageBoard, current, changed) => {
   if (!pageBoard.steps.length) return null;

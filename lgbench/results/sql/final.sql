@@ -1,4 +1,4 @@
--- The step at the end of each training. Models are also tested while they train; no board shows those tests.
+-- The step at the end of each training. Models are also tested at eval steps; no board shows those tests.
 create view lasts as
 select run_id, max(step) as step
 from results

@@ -1,6 +1,6 @@
 -- The values of one metric at the lengths that boards show: one row a board, entry, seed, task and length, however many files
 -- hold it. The context-free baseline has no entry and no seed. Nothing is averaged here but a probe, over the layers and heads that are
--- asked for. All are of the end of the training; steps.sql has the points before it.
+-- asked for. All are of the end of the training; steps.sql has the eval steps before it.
 --
 -- ../../reports/curves.py makes the same choice of rows, of raw weights, without DuckDB, for the curves that `lgbench run` draws.
 --

@@ -1,10 +1,9 @@
-"""The cost of testing models while they train, as a share of the cost of the training.
+"""The cost of testing models at eval steps, as a share of the cost of the training.
 
-    python benchmarks/points.py [--compile] [--protocol standard]
+    python benchmarks/eval_steps.py [--compile] [--protocol standard]
 
-For one task of each family: seconds of a training step of a small population, and of one
-point, with all variants of the weights.
-Both are scaled to the whole training of the protocol.
+For one task of each family: seconds of a training step of a small population, and of the test at one
+eval step, with all variants of the weights. Both are scaled to the whole training of the protocol.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from dataclasses import replace
 import torch
 
 from lgbench.execution.device import full_float32, keep_freed_memory, threads
-from lgbench.execution.runner import points_of
-from lgbench.experiment.contexts import point_steps
+from lgbench.execution.runner import eval_steps_of
+from lgbench.experiment.contexts import eval_steps
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
 from lgbench.options import RunOptions
-from lgbench.training.train import Points, train
+from lgbench.training.train import EvalSteps, train
 
 CASES = {
     "tomita-4": "pre-norm",
@@ -31,7 +30,7 @@ CASES = {
     "max-retrieval": "set-attention",
     "dictionary-lookup": "set-attention",
 }
-STEPS, POINTS = 60, (20, 30, 40)
+STEPS, MEASURED = 60, (20, 30, 40)
 CPU = torch.device("cpu")
 
 
@@ -54,11 +53,11 @@ def _line(experiments: tuple[Experiment, ...], compile: bool) -> str:
     short = [replace(e, record=replace(e.record, train=replace(e.train, steps=STEPS))) for e in experiments]
     seconds: list[float] = []
     latest: list[float] = []
-    points = points_of(short, CPU)
+    own_steps = eval_steps_of(short, CPU)
 
     def measure(models: object) -> object:
         started = time.perf_counter()
-        found = points.measure(models)
+        found = own_steps.measure(models)
         seconds.append(time.perf_counter() - started)
         return found
 
@@ -66,18 +65,18 @@ def _line(experiments: tuple[Experiment, ...], compile: bool) -> str:
 
     def report(step: int, loss: object) -> None:
         now = time.perf_counter()
-        if latest and step not in POINTS:
+        if latest and step not in MEASURED:
             paces.append(now - latest[0])
         latest[:] = [now]
 
-    trained = train(short, CPU, report, points=Points(POINTS, measure), compile=compile)
-    step, point = sorted(paces)[len(paces) // 2], min(seconds)
-    count = len(point_steps(own.train, own.evaluate))
-    share = count * point / (own.train.steps * step)
+    trained = train(short, CPU, report, eval_steps=EvalSteps(MEASURED, measure), compile=compile)
+    step, test = sorted(paces)[len(paces) // 2], min(seconds)
+    count = len(eval_steps(own.train, own.evaluate))
+    share = count * test / (own.train.steps * step)
     how = "compiled" if trained.compiled else "not compiled"
     return (
-        f"{own.record.title}, {len(experiments)} models, {how}: {1000 * step:.1f} ms a step, {1000 * point:.0f} ms a point, "
-        f"{own.train.steps} steps and {count} points: {100 * share:.1f} %"
+        f"{own.record.title}, {len(experiments)} models, {how}: {1000 * step:.1f} ms a step, {1000 * test:.0f} ms a test, "
+        f"{own.train.steps} steps and {count} tests: {100 * share:.1f} %"
     )
 
 

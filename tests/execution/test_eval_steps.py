@@ -1,4 +1,4 @@
-"""Models are tested while they train, which changes nothing of the training and is never lost."""
+"""Models are tested at eval steps, which changes nothing of the training and is never lost."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch import nn
 from lgbench import UsageError
 from lgbench.contracts import Answers
 from lgbench.execution.device import Execution
-from lgbench.execution.progress import point_tokens, training_tokens
-from lgbench.execution.runner import points_of, scores_at_points
-from lgbench.experiment.contexts import board_lengths, drawn_point_lengths, point_lengths, point_steps
+from lgbench.execution.progress import eval_step_tokens, training_tokens
+from lgbench.execution.runner import eval_steps_of, scores_at_eval_steps
+from lgbench.experiment.contexts import board_lengths, drawn_eval_step_lengths, eval_step_lengths, eval_steps
 from lgbench.experiment.plan import Replanner, plan
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import context_free_scores
@@ -24,7 +24,7 @@ from lgbench.options import RunOptions
 from lgbench.randomness import Random, key_of
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
-from lgbench.training.train import Points, train
+from lgbench.training.train import EvalSteps, train
 
 SMALL = {"train_batch": 2, "train_average_every": 3, "train_steps": 20, "evaluate_points": 4, "evaluate_point_contexts": 6}
 STRINGS = {"evaluate_point_strings": 8}
@@ -46,9 +46,9 @@ def settings(low: int, high: int, longest: int, **points: int) -> tuple[Training
         (1000, 0, []),
     ],
 )
-def test_points_are_half_of_the_steps_and_a_quarter_and_so_on(steps, points, found):
+def test_eval_steps_are_half_of_the_steps_and_a_quarter_and_so_on(steps, points, found):
     training, evaluation = settings(1, 4, 8, points=points)
-    assert point_steps(Training(**{**vars(training), "steps": steps}), evaluation) == found
+    assert eval_steps(Training(**{**vars(training), "steps": steps}), evaluation) == found
 
 
 class Prefixes(toys.Walk):
@@ -76,10 +76,10 @@ class OfItsOwn(Sets):
         (OfItsOwn(), 1, 2, 64, 30, [3, 7, 20], [3, 7, 20]),
     ],
 )
-def test_lengths_of_points_are_those_of_the_end_from_the_training_length_on(task, low, trained, longest, most, lengths, drawn):
+def test_eval_steps_have_lengths_of_the_end_from_the_training_length_on(task, low, trained, longest, most, lengths, drawn):
     asked = settings(low, trained, longest, point_max_length=most)
-    assert point_lengths(task, *asked) == lengths
-    assert drawn_point_lengths(task, *asked) == drawn
+    assert eval_step_lengths(task, *asked) == lengths
+    assert drawn_eval_step_lengths(task, *asked) == drawn
     at_end = range(longest + 1) if task.signature.answers is Answers.EVERY_PREFIX else board_lengths(task, *asked)
     assert set(lengths) <= set(at_end)
 
@@ -98,60 +98,61 @@ def population(request, registry, toy_registry, planned):
 @pytest.fixture(scope="module")
 def measured(population):
     """The population, trained and measured without a break."""
-    return train(population, CPU, points=points_of(population, CPU))
+    return train(population, CPU, eval_steps=eval_steps_of(population, CPU))
 
 
 @pytest.mark.slow
-def test_the_weights_are_the_same_to_the_bit_with_points_and_without(population, measured):
+def test_the_weights_are_the_same_to_the_bit_with_eval_steps_and_without(population, measured):
     assert numbers(train(population, CPU)) == numbers(measured)
-    assert set(measured.measured) == set(point_steps(population[0].train, population[0].evaluate)) and measured.measured
+    assert set(measured.measured) == set(eval_steps(population[0].train, population[0].evaluate)) and measured.measured
 
 
 @pytest.mark.slow
-def test_a_compiled_training_has_the_same_weights_with_points_and_without(registry, planned):
+def test_a_compiled_training_has_the_same_weights_with_eval_steps_and_without(registry, planned):
     sizes = {"train_max_length": 12, "evaluate_max_length": 32, "model_width": 8, "model_layers": 1}
     population = planned(registry, "tomita-4", "peri-norm", (0, 1), averagers=None, **SMALL, **sizes)
-    found = [train(population, CPU, points=p, compile=True) for p in (Points((), None), points_of(population, CPU))]
+    both = EvalSteps((), None), eval_steps_of(population, CPU)
+    found = [train(population, CPU, eval_steps=own, compile=True) for own in both]
     assert found[0].compiled and found[1].compiled and found[1].measured
     assert numbers(found[0]) == numbers(found[1])
 
 
 def test_a_training_that_is_stopped_anywhere_has_the_same_measurements(population, measured, tmp_path):
     checkpoint = tmp_path / "checkpoint.safetensors"
-    points = points_of(population, CPU)
+    asked = eval_steps_of(population, CPU)
     for stop in (1, 2, 5, 9, 10, 19):
         with pytest.raises(KeyboardInterrupt):
-            train(population, CPU, stopping_after(stop), points=points, checkpoint=Checkpoint(checkpoint, 0))
-    resumed = train(population, CPU, points=points, checkpoint=Checkpoint(checkpoint, 0))
+            train(population, CPU, stopping_after(stop), eval_steps=asked, checkpoint=Checkpoint(checkpoint, 0))
+    resumed = train(population, CPU, eval_steps=asked, checkpoint=Checkpoint(checkpoint, 0))
     assert resumed.resumed and numbers(resumed) == numbers(measured)
     for index in range(len(population)):
-        assert repr(scores_at_points(resumed, index)) == repr(scores_at_points(measured, index))
+        assert repr(scores_at_eval_steps(resumed, index)) == repr(scores_at_eval_steps(measured, index))
 
 
 def test_what_was_measured_before_a_checkpoint_is_not_measured_again(toy_registry, planned, tmp_path):
     population = planned(toy_registry, "toy-walk", "toy-table", **SMALL)
     seen: list[int] = []
-    counted = Points({2, 5, 10}, lambda models: seen.append(len(seen)) or len(seen))
+    counted = EvalSteps({2, 5, 10}, lambda models: seen.append(len(seen)) or len(seen))
     with pytest.raises(KeyboardInterrupt):
-        train(population, CPU, stopping_after(7), points=counted, checkpoint=Checkpoint(tmp_path / "c", 0))
-    assert train(population, CPU, points=counted, checkpoint=Checkpoint(tmp_path / "c", 0)).measured == {2: 1, 5: 2, 10: 3}
+        train(population, CPU, stopping_after(7), eval_steps=counted, checkpoint=Checkpoint(tmp_path / "c", 0))
+    assert train(population, CPU, eval_steps=counted, checkpoint=Checkpoint(tmp_path / "c", 0)).measured == {2: 1, 5: 2, 10: 3}
 
 
-def test_numbers_of_a_point_are_those_of_its_weights_computed_by_hand(registry, planned):
+def test_numbers_of_an_eval_step_are_those_of_its_weights_computed_by_hand(registry, planned):
     """A fresh model with the weights of the moment, contexts drawn here, TVD as its definition has it."""
     sizes = {"train_max_length": 12, "evaluate_max_length": 32, "model_width": 8, "model_layers": 1}
     population = planned(registry, "tomita-4", "peri-norm", (0, 3), averagers=["ema"], **SMALL, **sizes)
-    points = points_of(population, CPU)
+    asked = eval_steps_of(population, CPU)
     kept = []
 
     def measure(models):
         kept.append({name: {key: w.clone() for key, w in own.items()} for name, own in models.weights.items()})
-        return points.measure(models)
+        return asked.measure(models)
 
-    trained = train(population, CPU, points=Points(points.steps, measure))
-    last = max(points.steps)
+    trained = train(population, CPU, eval_steps=EvalSteps(asked.steps, measure))
+    last = max(asked.steps)
     for index, experiment in enumerate(population):
-        found = {(s.weights, s.length): s.value for s in scores_at_points(trained, index)[last] if s.metric == "tvd"}
+        found = {(s.weights, s.length): s.value for s in scores_at_eval_steps(trained, index)[last] if s.metric == "tvd"}
         key = key_of(experiment.seed, "evaluate", experiment.task.name, "contexts", 32)
         batch = experiment.task.sample(32, Random.stacked([key], 6))
         for weights in ("raw", "ema"):
@@ -190,27 +191,27 @@ class Moody(nn.Module):
         return self.frozen(self.table(inputs)) * (1 + self.places[: inputs.shape[1], None])
 
 
-def test_models_are_in_evaluation_mode_at_points_and_each_part_in_its_own_afterwards(planned):
-    """The table that the model makes at a point, which is longer than in training, serves the training too."""
+def test_models_are_in_evaluation_mode_at_eval_steps_and_each_part_in_its_own_afterwards(planned):
+    """The table that the model makes at an eval step, which is longer than in training, serves the training too."""
     experiments = planned(with_model(Moody), "toy-walk", "toy-own", **SMALL)
     Moody.seen.clear()
     modes: list[list[tuple[bool, bool]]] = []
-    points = points_of(experiments, CPU)
+    asked = eval_steps_of(experiments, CPU)
 
     def measure(models):
         modes.append(Moody.seen[:])
         Moody.seen.clear()
-        found = points.measure(models)
+        found = asked.measure(models)
         assert set(Moody.seen) == {(False, False)}
         Moody.seen.clear()
         return found
 
-    with_points = train(experiments, CPU, points=Points(points.steps, measure))
+    tested = train(experiments, CPU, eval_steps=EvalSteps(asked.steps, measure))
     assert len(modes) == 4 and all(set(before) == {(True, False)} for before in [*modes, Moody.seen])
-    assert numbers(with_points) == numbers(train(experiments, CPU))
+    assert numbers(tested) == numbers(train(experiments, CPU))
 
 
-def test_a_run_file_has_the_rows_of_its_points_and_of_its_end(toy_registry, planned, tmp_path):
+def test_a_run_file_has_the_rows_of_its_eval_steps_and_of_its_end(toy_registry, planned, tmp_path):
     experiments = planned(toy_registry, "toy-even", "toy-table", averagers=["toy-mean"], **SMALL, **STRINGS)
     assert not run_here(experiments, Execution(CPU, compile=False), tmp_path).failed
     (path,) = tmp_path.glob("*.parquet")
@@ -225,7 +226,7 @@ def test_a_run_file_has_the_rows_of_its_points_and_of_its_end(toy_registry, plan
     assert again.evaluate == experiments[0].evaluate
 
 
-def test_the_context_free_level_is_known_at_every_length_of_a_point():
+def test_the_context_free_level_is_known_at_every_length_of_an_eval_step():
     asked = settings(0, 6, 64, points=3, point_contexts=4, point_max_length=48)
     without = settings(0, 6, 64)
     found = (context_free_scores(Prefixes(), _metrics(), *each) for each in (asked, without))
@@ -245,7 +246,7 @@ def test_the_context_free_level_is_known_at_every_length_of_a_point():
         ("point_lengths=3", "did you mean 'evaluate.point_max_length'"),
     ],
 )
-def test_settings_of_points_have_ranges(toy_registry, planned, change, said):
+def test_settings_of_eval_steps_have_ranges(toy_registry, planned, change, said):
     name, _, value = change.partition("=")
     with pytest.raises(UsageError, match=said.replace("(", r"\(").replace("?", r"\?")):
         planned(toy_registry, "toy-walk", "toy-table", **{f"evaluate_{name}": value})
@@ -257,9 +258,9 @@ UNCOMPILED = 2.0
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["short", "standard"])
-def test_points_cost_less_than_a_tenth_of_the_training(registry, protocol):
+def test_eval_steps_cost_less_than_a_tenth_of_the_training(registry, protocol):
     for family in dict.fromkeys(task.family for task in registry.tasks):
         entry = "set-attention" if "retrieval" in family or "dictionary" in family else "pre-norm"
         for experiment in plan(RunOptions(family, entry, seeds=(0,), protocol=protocol, set={}), registry).experiments:
-            share = UNCOMPILED * point_tokens(experiment) / training_tokens(experiment)
+            share = UNCOMPILED * eval_step_tokens(experiment) / training_tokens(experiment)
             assert share < 0.1, (experiment.record.title, share)
