@@ -1,4 +1,4 @@
-# make run: the main job. make test: the tests. make packs: the tests of the packs. make slow, make long, make gpu, make trackers, make engines: longer ones. make check: style, types and imports. make docs: the documentation site.
+# make run: the main job. make test: the tests. make packs: the tests of the packs. make slow, make long, make gpu, make loggers, make engines: longer ones. make check: style, types and imports. make docs: the documentation site.
 # All set up .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -7,7 +7,7 @@ PACKS := $(filter-out plugins/contrib/lgbench-ray,$(wildcard plugins/contrib/*))
 
 unexport PYTHONDONTWRITEBYTECODE # or each of the hundreds of processes in the tests compiles lgbench again
 
-.PHONY: run test packs slow long gpu trackers engines check docs lowest boards directory clean
+.PHONY: run test packs slow long gpu loggers engines check docs lowest boards directory clean
 
 run: .venv/lgbench
 	$(BIN)/lgbench run --task tomita --arch peri-norm
@@ -31,9 +31,9 @@ gpu: .venv/ready
 	$(BIN)/lgbench selftest --device cuda
 	$(BIN)/pytest -m gpu
 
-# The trackers that come with lgbench, each without an account. Their libraries take 280 MB.
-trackers: .venv/trackers
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow tests/plugins/test_trackers.py
+# The loggers that come with lgbench, each without an account. Their libraries take 280 MB.
+loggers: .venv/loggers
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow tests/plugins/test_builtin_loggers.py
 
 # Ray, and a SLURM cluster that the tests start on this machine: as root, with slurmctld, slurmd, slurm-client and munge of Debian.
 engines: .venv/engines
@@ -85,7 +85,7 @@ clean:
 	$(BIN)/pip install --quiet --no-deps --editable plugins/contrib/lgbench-ray
 	touch $@
 
-.venv/trackers: .venv/ready
+.venv/loggers: .venv/ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[mlflow,tensorboard,trackio,wandb]"
 	touch $@
 

@@ -16,9 +16,9 @@ from lgbench.contracts import Demand, Executor
 from lgbench.contracts.services import option_types
 from lgbench.errors import RunFailed, UsageError, first_line, unknown
 from lgbench.execution.device import Execution, choose_device
+from lgbench.execution.loggers import usable
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import PlanOutcome, Scheduler
-from lgbench.execution.tracking import usable
 from lgbench.execution.tuning import LearningRates, one_of_each, said
 from lgbench.execution.work_queue import unfinished
 from lgbench.execution.workers import ONE_THREAD, Local, Setup
@@ -56,8 +56,8 @@ def run(*args: Any, **options: Any) -> pa.Table:
     The arguments are the options of the command, under the same names; `plugins` are plugin files. An architecture may be a
     function in a file, such as "./my_model.py:build". A run that is already in `results` is read, not repeated. `average=None`
     tests every averager that comes with lgbench; a list as a value of `set` makes a grid over it. `probe` names probes, or is
-    "all". With `save_weights`, :func:`lgbench.load` gives the models of the runs. `track`
-    names trackers, such as "tensorboard".
+    "all". With `save_weights`, :func:`lgbench.load` gives the models of the runs. `logger` names
+    loggers, such as "tensorboard".
 
     Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its cause,
     where training or testing broke.
@@ -87,8 +87,8 @@ class Command:
     plan: Plan
     display: ProgressDisplay
     executor: Executor
-    trackers: Mapping[str, str]
-    """Plugin of each tracker of the runs, by tracker. Tuning runs have no trackers."""
+    loggers: Mapping[str, str]
+    """Plugin of each logger of the runs, by logger. Tuning runs have no loggers."""
 
     @classmethod
     def of(cls, options: RunOptions, registry: Registry, display: ProgressDisplay) -> Command:
@@ -96,8 +96,8 @@ class Command:
         local = Local(display, Execution.of(options).workers)
         own = {option: str(value) for option, value in options.executor_options.items()}
         executor = executor_named(options.executor, own, registry.executors, local)
-        trackers = {each.thing.name: each.origin.name for each in usable(listed(options.track), registry.trackers)}
-        return cls(options, resolve(options, registry), display, executor, trackers)
+        loggers = {each.thing.name: each.origin.name for each in usable(listed(options.logger), registry.loggers)}
+        return cls(options, resolve(options, registry), display, executor, loggers)
 
     @property
     def rates(self) -> LearningRates:
@@ -110,7 +110,7 @@ class Command:
         Raises UsageError for an unusable executor or an unwritable results folder.
         """
         failed = self.tune()
-        outcome = self._run(self.rates.tuned(), self.rates.results, self.trackers, self.options.save_weights)
+        outcome = self._run(self.rates.tuned(), self.rates.results, self.loggers, self.options.save_weights)
         return replace(outcome, failed=[*failed, *outcome.failed])
 
     def tune(self) -> list[RunFailed]:
@@ -128,7 +128,7 @@ class Command:
         self,
         experiments: Sequence[Experiment],
         folder: Path,
-        trackers: Mapping[str, str],
+        loggers: Mapping[str, str],
         save_weights: bool,
         later: Sequence[Experiment] = (),
     ) -> PlanOutcome:
@@ -139,7 +139,7 @@ class Command:
             run_files.require_writable(folder)
             execution = Execution.of(replace(options, workers=pool.workers, save_weights=save_weights))
             plugins = {path: parted(path)[0].read_bytes() for path in map(Path, options.plugins)}
-            setup = Setup(folder, execution, plugins, trackers)
+            setup = Setup(folder, execution, plugins, loggers)
             return Scheduler(experiments, setup, self.display, self.rates.every).run(pool, later)
 
 

@@ -60,8 +60,8 @@ def lgbench_measurements() -> Iterable[c.Measurement]:  # type: ignore[empty-bod
 
 
 @hookspec
-def lgbench_trackers() -> Iterable[c.Tracker]:  # type: ignore[empty-body]
-    """Trackers: places where people follow and keep their trainings."""
+def lgbench_loggers() -> Iterable[c.Logger]:  # type: ignore[empty-body]
+    """Loggers: places where people follow and keep their trainings."""
 
 
 @hookspec

@@ -73,8 +73,8 @@ class RunOptions:
         "Keep the raw and the averaged weights of each run, in a file beside its run file. They change no number.",
         "flag",
     )
-    track: str | Sequence[str] = option(
-        (), "Trackers that follow the runs while they train. They change no number.  [default: none]", "names", of=("trackers",)
+    logger: str | Sequence[str] = option(
+        (), "Loggers that follow the runs while they train. They change no number.  [default: none]", "names", of=("loggers",)
     )
     compile: bool | None = option(None, "Compile the training step, or never do.  [default: from 300 steps on]", "switch")
     population: int | None = option(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def run(options: RunOptions, dry_run: bool) -> None:
     """Train entries on tasks and test them at every length.
 
-    A run is one entry on one task with one seed, in one Parquet file. --task, --arch, --average, --probe and --track can be
+    A run is one entry on one task with one seed, in one Parquet file. --task, --arch, --average, --probe and --logger can be
     repeated, or take several names joined by commas. Every combination of tasks, entries, seeds and values of --set is run.
     --optimizer and --protocol take one name, the last if repeated. Runs in the results folder are not repeated. Several
     commands at the same time share the work. A protocol may have tuning runs, which come first and choose a learning rate for

@@ -21,7 +21,7 @@ from lgbench.extensions import describe
 from lgbench.extensions.catalog import require_declared
 from lgbench.extensions.registry import Plugin, Registry
 
-TRACKERS = Rules[[contracts.Tracker]]()
+LOGGERS = Rules[[contracts.Logger]]()
 EXECUTORS = Rules[[contracts.Executor]]()
 
 
@@ -39,14 +39,14 @@ def _is_documented(thing: Any) -> None:
     expect(bool(said) and not generated, "it has no docstring: say what it is, with the equation and its source")
 
 
-@TRACKERS.rule("it says in a sentence whether it can be used, and imports nothing for that")
-def _says_whether(tracker: contracts.Tracker) -> Outcome:
+@LOGGERS.rule("it says in a sentence whether it can be used, and imports nothing for that")
+def _says_whether(logger: contracts.Logger) -> Outcome:
     before = set(sys.modules)
-    why = tracker.missing()
+    why = logger.missing()
     new = ", ".join(sorted({name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names))
     one_line = why is None or isinstance(why, str) and bool(why.strip()) and "\n" not in why.strip()
     expect(one_line, f"`missing` returned {why!r}, expected one line or None")
-    expect(not new, f"`missing` imports {new}, which `--track` waits for: look for modules by importlib.util.find_spec")
+    expect(not new, f"`missing` imports {new}, which `--logger` waits for: look for modules by importlib.util.find_spec")
     return f"it cannot be used here: {why}" if why else None
 
 
@@ -64,7 +64,7 @@ RULES: Mapping[str, Rules[[Any]]] = {
     "position": POSITION_CODES,
     "optimizer": OPTIMIZERS,
     "averager": AVERAGERS,
-    "tracker": TRACKERS,
+    "logger": LOGGERS,
     "executor": EXECUTORS,
 }
 """Rules of the kinds whose objects are checked alone."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, Self
 
-CONTRACT = (3, 7)
+CONTRACT = (3, 8)
 """Version of :mod:`lgbench.contracts` and :mod:`lgbench.hookspecs`."""
 
 NAME = re.compile(r"(?![a-z0-9-]{101})[a-z0-9]+(-[a-z0-9]+)*")

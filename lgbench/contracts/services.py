@@ -1,4 +1,4 @@
-"""Services for runs: executors, which train populations elsewhere, and trackers, where people follow and keep trainings."""
+"""Services for runs: executors, which train populations elsewhere, and loggers, where people follow and keep trainings."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ Setting = str | int | float | bool | None
 
 
 @dataclass(frozen=True)
-class TrackedRun:
+class LoggedRun:
     """One run of lgbench: one model with one seed."""
 
     name: str
@@ -101,10 +101,10 @@ class RunEnd:
 
 
 class OpenRun(ABC):
-    """Open run of a tracker."""
+    """Open run of a logger."""
 
     handle: str
-    """Identifier of the run for :meth:`Tracker.resume` in another process. Kept beside the checkpoint."""
+    """Identifier of the run for :meth:`Logger.resume` in another process. Kept beside the checkpoint."""
 
     @abstractmethod
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -118,21 +118,21 @@ class OpenRun(ABC):
         """Close the run after everything logged is stored."""
 
 
-class Tracker(Named):
+class Logger(Named):
     """A place where people keep their trainings. Import its library inside the methods, since every command loads plugins.
 
     All methods are called from a thread of the process that trains. A slow call delays no training step. After an exception,
-    or 60 s after the end of a population, the tracker is called no more, and training goes on. Trackers must leave torch alone.
+    or 60 s after the end of a population, the logger is called no more, and training goes on. Loggers must leave torch alone.
     """
 
     def missing(self) -> str | None:
-        """Reason why the tracker cannot be used here, such as "foo is not installed: pip install foo"; None if usable."""
+        """Reason why the logger cannot be used here, such as "foo is not installed: pip install foo"; None if usable."""
         return None
 
     @abstractmethod
-    def start(self, run: TrackedRun) -> OpenRun:
+    def start(self, run: LoggedRun) -> OpenRun:
         """Begin a run. Several runs are open at the same time. An exception is shown to the user, and training goes on."""
 
-    def resume(self, run: TrackedRun, handle: str) -> OpenRun | None:
-        """Open a run again, after its training was resumed. None if the tracker cannot; then :meth:`start` is called."""
+    def resume(self, run: LoggedRun, handle: str) -> OpenRun | None:
+        """Open a run again, after its training was resumed. None if the logger cannot; then :meth:`start` is called."""
         return None

@@ -15,8 +15,8 @@ import torch
 
 from lgbench.contracts import Facts
 from lgbench.execution.device import Execution, as_in_runs, environment
+from lgbench.execution.loggers import Following, Loggers
 from lgbench.execution.progress import Phase, ProgressDisplay
-from lgbench.execution.tracking import Following, Tracking
 from lgbench.execution.work_queue import CHECKPOINT, PlannedPopulation, path_of
 from lgbench.experiment.contexts import eval_steps
 from lgbench.experiment.experiment import Experiment, Tested
@@ -60,7 +60,7 @@ class PopulationRunner:
     display: ProgressDisplay
     loaded: Sequence[Distribution] = ()
     """All loaded distributions of plugins."""
-    tracking: Tracking | None = None
+    loggers: Loggers | None = None
     _context_free: dict[Hashable, list[Score]] = field(default_factory=dict)
 
     def run(self, planned: PlannedPopulation, experiments: Sequence[Experiment], folder: Path) -> Iterator[Path]:
@@ -71,8 +71,8 @@ class PopulationRunner:
         assert not any(experiment.record.is_untuned for experiment in experiments)
         for distribution in self.loaded:
             distribution.source  # noqa: B018  # read before the training, since the files may be edited during it
-        tracking = self.tracking.following(experiments, folder) if self.tracking else nullcontext()
-        with tracking as following, as_in_runs(self.execution.device):
+        logged = self.loggers.following(experiments, folder) if self.loggers else nullcontext()
+        with logged as following, as_in_runs(self.execution.device):
             trained = self._trained(planned, experiments, folder, following)
             with self.display.phase(Phase.evaluate(planned.title, experiments)) as report:
                 for index, experiment in enumerate(experiments):

@@ -28,9 +28,9 @@ from typing import Any
 from lgbench.contracts import Demand, Executor, Pool
 from lgbench.errors import WorkerError, WorkerKilled, lacks_memory, located
 from lgbench.execution.device import Execution, choose_device
+from lgbench.execution.loggers import Loggers
 from lgbench.execution.progress import Phase, ProgressDisplay, ReportProgress
 from lgbench.execution.runner import PopulationRunner
-from lgbench.execution.tracking import Tracking
 from lgbench.execution.work_queue import RECORD, PlannedPopulation
 from lgbench.experiment.components import experiments_of
 from lgbench.extensions.loading import parted
@@ -60,8 +60,8 @@ class Setup:
     execution: Execution
     plugins: Mapping[Path, bytes] = field(default_factory=dict)
     """Plugin files of the command, with their contents. A worker loads only the files of its populations."""
-    trackers: Mapping[str, str] = field(default_factory=dict)
-    """Plugin of each tracker of the runs, by tracker. Workers load the plugins of trackers, too."""
+    loggers: Mapping[str, str] = field(default_factory=dict)
+    """Plugin of each logger of the runs, by logger. Workers load the plugins of loggers, too."""
 
 
 @dataclass(frozen=True)
@@ -316,11 +316,11 @@ def trainer(job: Job, display: ProgressDisplay) -> Callable[[Job], Iterator[Path
     """Function that trains and tests jobs in this process, with only the plugins of `job` loaded. Yields new run files."""
     setup = job.setup
     try:
-        registry = Registry.load(files=[*setup.plugins], only=[*job.population.plugins, *setup.trackers.values()])
-        tracking = Tracking([registry.trackers[name] for name in setup.trackers], display.say)
+        registry = Registry.load(files=[*setup.plugins], only=[*job.population.plugins, *setup.loggers.values()])
+        loggers = Loggers([registry.loggers[name] for name in setup.loggers], display.say)
     except Exception as error:  # a plugin has changed since the command began
         raise WorkerError(f"a worker process cannot start: {located(error)}") from error
-    runner = PopulationRunner(setup.execution, setup.results, display, registry.loaded(), tracking)
+    runner = PopulationRunner(setup.execution, setup.results, display, registry.loaded(), loggers)
 
     def train(job: Job) -> Iterator[Path]:
         experiments = list(experiments_of(job.population.runs, job.population.measurements, registry))

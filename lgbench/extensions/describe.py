@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lgbench.contracts import Answers, Architecture, Configurable, Executor, Facts, Language, Measurement, Task, Tokens, Tracker
+from lgbench.contracts import Answers, Architecture, Configurable, Executor, Facts, Language, Logger, Measurement, Task, Tokens
 from lgbench.errors import UsageError, message_of
 from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import PROTOCOLS, Protocol
@@ -17,7 +17,7 @@ from lgbench.experiment.settings import OPTION_SECTIONS, options_of
 if TYPE_CHECKING:
     from lgbench.extensions.registry import Registry
 
-Described = Task | Architecture | Configurable | Measurement | Protocol | Tracker | Executor
+Described = Task | Architecture | Configurable | Measurement | Protocol | Logger | Executor
 
 KINDS = {
     "tasks": "task",
@@ -28,7 +28,7 @@ KINDS = {
     "optimizers": "optimizer",
     "averagers": "averager",
     "metrics": "measurement",
-    "trackers": "tracker",
+    "loggers": "logger",
     "executors": "executor",
     "protocols": "protocol",
 }

@@ -70,7 +70,7 @@ EXAMPLES: Mapping[str, Example] = {
     "measurement": Example(
         "measurement", "the KL divergence from p*, in nats", "--task dyck-2-3 --arch pre-norm,post-norm", "--metric NAME"
     ),
-    "tracker": Example("tracker", "a file of JSON lines for each run", "--task dyck-2-3 --arch pre-norm --track NAME"),
+    "logger": Example("logger", "a file of JSON lines for each run", "--task dyck-2-3 --arch pre-norm --logger NAME"),
 }
 
 

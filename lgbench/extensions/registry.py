@@ -53,7 +53,7 @@ class Registry:
         self.optimizers: Catalog[contracts.Optimizer] = Catalog("optimizer", contracts.Optimizer)
         self.averagers: Catalog[contracts.Averager] = Catalog("averager", contracts.Averager)
         self.measurements: Catalog[contracts.Measurement] = Catalog("measurement", contracts.Measurement)
-        self.trackers: Catalog[contracts.Tracker] = Catalog("tracker", contracts.Tracker)
+        self.loggers: Catalog[contracts.Logger] = Catalog("logger", contracts.Logger)
         self.executors: Catalog[contracts.Executor] = Catalog("executor", contracts.Executor)
         self.plugins: list[Plugin] = []
         self._trace = False

@@ -13,7 +13,7 @@ import toys
 from helpers import notebook
 from helpers import tuned as tuned_protocol
 from helpers.folders import ROOT
-from helpers.tracked import SETTINGS, numbers_in, numbers_of
+from helpers.logged import SETTINGS, numbers_in, numbers_of
 
 import lgbench
 from lgbench import Executor, Pool, UsageError
@@ -44,12 +44,12 @@ def values(folder: Path) -> dict[str, list[dict[str, object]]]:
 
 
 @pytest.mark.slow
-def test_processes_of_the_guide_make_what_one_process_makes_and_tell_trackers(processes, tmp_path, toys_alone, monkeypatch):
+def test_processes_of_the_guide_make_what_one_process_makes_and_tell_loggers(processes, tmp_path, toys_alone, monkeypatch):
     monkeypatch.setenv("NOTEBOOK", str(tmp_path / "pages"))
     plugins = [processes, Path(notebook.__file__)]
     asked = {**TOYS, "population": 1, "checkpoint": 0.0}
     lgbench.run("toy-largest", "toy-table", **asked, workers=1, results=tmp_path / "alone")
-    own = {"executor": "processes", "executor_options": {"number": 2}, "plugins": plugins, "track": "notebook"}
+    own = {"executor": "processes", "executor_options": {"number": 2}, "plugins": plugins, "logger": "notebook"}
     lgbench.run("toy-largest", "toy-table", **asked, **own, results=tmp_path / "jobs")
     assert values(tmp_path / "jobs") == values(tmp_path / "alone") and len(values(tmp_path / "jobs")) == 2
     assert not (tmp_path / "jobs" / UNFINISHED).exists()

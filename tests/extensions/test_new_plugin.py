@@ -143,7 +143,7 @@ def test_the_commands_in_the_readme_of_every_kind_work(kind, written, site):
             lgbench(*command, *(SMALL.split() if command[0] == "run" else [])) for command in commands
         )
     assert shown.startswith(provided(kind)) and "written to" in ran
-    assert {"averager": f"@{provided(kind)}", "measurement": "KL", "tracker": "pre-norm"}.get(kind, provided(kind)) in board
+    assert {"averager": f"@{provided(kind)}", "measurement": "KL", "logger": "pre-norm"}.get(kind, provided(kind)) in board
     assert re.search(rf"lgbench_own_{kind} +lgbench-own-{kind} +0\.1\.0 .* {kind}: {provided(kind)}\b", plugins)
     assert re.search(r"all \d+ checks passed", checked)
 

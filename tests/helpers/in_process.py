@@ -12,10 +12,10 @@ import pytest
 from lgbench import Demand, Pool, functions
 from lgbench.execution import workers
 from lgbench.execution.device import Execution
+from lgbench.execution.loggers import Loggers
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import PopulationRunner
 from lgbench.execution.scheduler import PlanOutcome, Scheduler
-from lgbench.execution.tracking import Tracking
 from lgbench.execution.workers import Job, Local, Outcome, Setup, trained_alone, trainer
 from lgbench.experiment.components import experiments_of
 from lgbench.experiment.experiment import Experiment
@@ -108,8 +108,8 @@ class _Here(Local):
         def train(job: Job) -> Iterator[Path]:
             setup, population = job.setup, job.population
             if not runners:
-                tracking = Tracking([registry.trackers[name] for name in setup.trackers], self.display.say)
-                runners.append(PopulationRunner(setup.execution, setup.results, self.display, registry.loaded(), tracking))
+                loggers = Loggers([registry.loggers[name] for name in setup.loggers], self.display.say)
+                runners.append(PopulationRunner(setup.execution, setup.results, self.display, registry.loaded(), loggers))
             experiments = list(experiments_of(population.runs, population.measurements, registry))
             return runners[0].run(population, experiments, job.folder)
 

@@ -1,10 +1,10 @@
-"""Plugin file with a tracker that writes all calls as lines of JSON, in the folder of the variable NOTEBOOK."""
+"""Plugin file with a logger that writes all calls as lines of JSON, in the folder of the variable NOTEBOOK."""
 
 import json
 import os
 from pathlib import Path
 
-from lgbench import OpenRun, Tracker, hookimpl
+from lgbench import Logger, OpenRun, hookimpl
 
 
 class Page(OpenRun):
@@ -24,7 +24,7 @@ class Page(OpenRun):
         self.write("end", end.status, end.reason, end.diverged_step)
 
 
-class Notebook(Tracker):
+class Notebook(Logger):
     """Lines of JSON."""
 
     name = "notebook"
@@ -51,7 +51,7 @@ class Still(Notebook):
 
 
 @hookimpl
-def lgbench_trackers():
+def lgbench_loggers():
     return [Notebook(), Still()]
 
 

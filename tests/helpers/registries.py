@@ -15,11 +15,11 @@ from lgbench.extensions.registry import Registry
 
 BUILT_IN = (
     "lgbench_averaging",
+    "lgbench_loggers",
     "lgbench_measurements",
     "lgbench_norms",
     "lgbench_optimizers",
     "lgbench_tasks",
-    "lgbench_trackers",
     "lgbench_transformer",
 )
 BUILT_IN_METRICS = {"tvd", "accuracy", "exact_match", "roc_auc", "illegal_mass", "illegal_top"}

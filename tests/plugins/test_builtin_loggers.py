@@ -1,4 +1,4 @@
-"""The trackers that come with lgbench, each without an account, and read back by the tracker's own reader.
+"""The loggers that come with lgbench, each without an account, and read back by the logger's own reader.
 
 They need the libraries: pip install 'lgbench[mlflow,tensorboard,trackio,wandb]'.
 """
@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from helpers import tracker_readers
+from helpers import logger_readers
+from helpers.logged import WORDS, numbers_in
 from helpers.processes import lgbench_command
-from helpers.tracked import WORDS, numbers_in
 
 from lgbench.results import run_files
 
@@ -29,9 +29,9 @@ NAMED = [
 
 @pytest.fixture
 def place(tmp_path, monkeypatch, toys_alone) -> Path:
-    """The current folder, where all trackers keep what they hear. No account is known and no server."""
+    """The current folder, where all loggers keep what they hear. No account is known and no server."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LGBENCH_PLUGINS", "toys,lgbench_measurements,lgbench_optimizers,lgbench_trackers")
+    monkeypatch.setenv("LGBENCH_PLUGINS", "toys,lgbench_measurements,lgbench_optimizers,lgbench_loggers")
     for name in [name for name in os.environ if name.startswith(("WANDB_", "MLFLOW_", "TRACKIO_", "HF_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -41,24 +41,24 @@ def place(tmp_path, monkeypatch, toys_alone) -> Path:
 
 
 def kept(name: str, folder: Path) -> dict[str, list]:
-    """The runs that a tracker kept, read by its own reader."""
-    command = [sys.executable, tracker_readers.__file__, name, str(folder)]
+    """The runs that a logger kept, read by its own reader."""
+    command = [sys.executable, logger_readers.__file__, name, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def tracked(name: str) -> str:
-    """What a command says that a tracker follows, in a process of its own: these libraries read the environment once."""
+def logged(name: str) -> str:
+    """What a command says that a logger follows, in a process of its own: these libraries read the environment once."""
     command = ["run", "--task", "toy-largest", "--arch", "toy-table", "--average", "toy-mean", "--protocol", "quick", *WORDS]
-    done = lgbench_command(*command, "--no-compile", "--workers", "1", "--track", name)
+    done = lgbench_command(*command, "--no-compile", "--workers", "1", "--logger", name)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_tracker_keeps_every_number_of_each_run(name, place):
-    tracked(name)
+def test_a_logger_keeps_every_number_of_each_run(name, place):
+    logged(name)
     found = kept(name, place)
     files = {path.stem: path for path in (place / "results").glob("*.parquet")}
     assert found.keys() == files.keys() and len(files) == 3
@@ -74,18 +74,18 @@ def test_a_tracker_keeps_every_number_of_each_run(name, place):
 
 ONE_RUN = """
 import os, signal, sys, time
-from lgbench import RunEnd, TrackedRun
+from lgbench import RunEnd, LoggedRun
 from lgbench.extensions.registry import Registry
 
-tracker, handle = Registry.load().trackers[sys.argv[1]], sys.argv[2]
-run = TrackedRun("run a", {"task": "t", "entry": "e", "seed": "0"}, {"train.steps": 30})
-own = tracker.resume(run, handle) if handle else tracker.start(run)
+logger, handle = Registry.load().loggers[sys.argv[1]], sys.argv[2]
+run = LoggedRun("run a", {"task": "t", "entry": "e", "seed": "0"}, {"train.steps": 30})
+own = logger.resume(run, handle) if handle else logger.start(run)
 step = 20 if handle else 10
 own.log(step, {"train_loss": float(step), "tvd/raw/8": 0.5})
 print(own.handle, flush=True)
 if handle:
     own.end(RunEnd("finished"))
-elif tracker.name == "wandb":
+elif logger.name == "wandb":
     own.end(RunEnd("stopped"))  # it writes nothing to the disk before it has 32 KiB or the end
 else:
     time.sleep(1)  # Trackio sends in batches, every half second
@@ -124,12 +124,12 @@ def test_a_run_goes_on_in_the_same_run_after_a_kill(name, place):
         ("wandb", {"WANDB_MODE": "online"}),
     ],
 )
-def test_a_tracker_without_a_disk_or_a_login_is_one_sentence_and_no_run_is_lost(name, environ, place, monkeypatch):
+def test_a_logger_without_a_disk_or_a_login_is_one_sentence_and_no_run_is_lost(name, environ, place, monkeypatch):
     if find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
     for variable, value in environ.items():
         monkeypatch.setenv(variable, value)
-    result = tracked(name)
+    result = logged(name)
     assert len(list((place / "results").glob("*.parquet"))) == 3
     (sentence,) = [line for line in result.splitlines() if line.startswith(f"{name} follows the runs no longer: ")]
     assert sentence.endswith("; training goes on")

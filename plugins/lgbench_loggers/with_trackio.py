@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from contextvars import Context
 from typing import Any, TextIO, final
 
-from lgbench import OpenRun, RunEnd, TrackedRun, Tracker
-from lgbench_trackers.installed import PROJECT, lacking
+from lgbench import LoggedRun, Logger, OpenRun, RunEnd
+from lgbench_loggers.installed import PROJECT, lacking
 
 _SHOWN = warnings.showwarning
 
 
 @final
-class Trackio(Tracker):
+class Trackio(Logger):
     """Trackio, in its local database or where TRACKIO_SPACE_ID says. TRACKIO_PROJECT and TRACKIO_DIR name both."""
 
     name = "trackio"
@@ -23,10 +23,10 @@ class Trackio(Tracker):
     def missing(self) -> str | None:
         return lacking("trackio", "trackio")
 
-    def start(self, run: TrackedRun) -> OpenRun:
+    def start(self, run: LoggedRun) -> OpenRun:
         return _begun(run, "never")
 
-    def resume(self, run: TrackedRun, handle: str) -> OpenRun | None:
+    def resume(self, run: LoggedRun, handle: str) -> OpenRun | None:
         try:
             again = _begun(run, "must")
         except ValueError:  # somebody has removed it
@@ -34,7 +34,7 @@ class Trackio(Tracker):
         return again if again.handle == handle else None
 
 
-def _begun(run: TrackedRun, resume: str) -> OpenRun:
+def _begun(run: LoggedRun, resume: str) -> OpenRun:
     """A run of Trackio beside others that are open: it ends the one that is open in the same context."""
     import trackio
 

@@ -1,4 +1,4 @@
-"""Numbers of tracked runs: of a page of the notebook, and of a run file."""
+"""Numbers of logged runs: of a page of the notebook, and of a run file."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Print the runs that trackers kept, read by their own readers, as JSON: python tracker_readers.py TRACKER FOLDER.
+"""Print the runs that loggers kept, read by their own readers, as JSON: python logger_readers.py LOGGER FOLDER.
 
 In a process of its own. Of each run by name: [its values as [name, step, value], its settings, how it ended].
 """

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, final
 
-from lgbench import OpenRun, RunEnd, TrackedRun, Tracker
-from lgbench_trackers.installed import PROJECT, lacking
+from lgbench import LoggedRun, Logger, OpenRun, RunEnd
+from lgbench_loggers.installed import PROJECT, lacking
 
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 AT_ONCE = 100
@@ -16,7 +16,7 @@ AT_ONCE = 100
 
 
 @final
-class MLflow(Tracker):
+class MLflow(Logger):
     """MLflow, in `mlflow.db` or where MLFLOW_TRACKING_URI says, in the experiment that MLFLOW_EXPERIMENT_NAME names."""
 
     name = "mlflow"
@@ -24,7 +24,7 @@ class MLflow(Tracker):
     def missing(self) -> str | None:
         return lacking("mlflow", "mlflow")
 
-    def start(self, run: TrackedRun) -> OpenRun:
+    def start(self, run: LoggedRun) -> OpenRun:
         from mlflow.entities import Param
 
         client = _client()
@@ -35,7 +35,7 @@ class MLflow(Tracker):
             client.log_batch(made.info.run_id, params=parameters[first : first + AT_ONCE])
         return MLflowRun(client, made.info.run_id)
 
-    def resume(self, run: TrackedRun, handle: str) -> OpenRun | None:
+    def resume(self, run: LoggedRun, handle: str) -> OpenRun | None:
         from mlflow.exceptions import MlflowException
 
         client = _client()

@@ -1,6 +1,6 @@
-"""Trackers of the trainings in this process. Each tracker has a thread, so no training step waits for a tracker.
+"""Loggers of the trainings in this process. Each logger has a thread, so no training step waits for a logger.
 
-Trackers get copies of numbers. A failed or hanging tracker loses only its own records, and the user is told once.
+Loggers get copies of numbers. A failed or hanging logger loses only its own records, and the user is told once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from lgbench.atomic_files import replaced
 from lgbench.checkout import VERSION
-from lgbench.contracts import CONTEXT_FREE, CURVE_METRICS, PART_KINDS, SOUNDNESS, OpenRun, RunEnd, TrackedRun, Tracker
+from lgbench.contracts import CONTEXT_FREE, CURVE_METRICS, PART_KINDS, SOUNDNESS, LoggedRun, Logger, OpenRun, RunEnd
 from lgbench.contracts.services import Setting
 from lgbench.errors import RunFileError, UsageError, located, message_of
 from lgbench.experiment.experiment import Experiment
@@ -30,7 +30,7 @@ from lgbench.measurement.scores import Score
 from lgbench.results import run_files
 
 PATIENCE_SECONDS = 60.0
-"""Time for trackers to store the last numbers of a population, perhaps over a network."""
+"""Time for loggers to store the last numbers of a population, perhaps over a network."""
 INTERRUPTED_SECONDS = 5.0
 """Time after an interrupt, less than the time given to workers by the command."""
 
@@ -38,41 +38,41 @@ Values = dict[str, float]
 """Finite numbers by name, such as "tvd/raw/64"."""
 
 
-def usable(names: Iterable[str], known: Catalog[Tracker]) -> tuple[Found[Tracker], ...]:
-    """Trackers by name, each once. Raises UsageError for an unknown or unusable tracker."""
+def usable(names: Iterable[str], known: Catalog[Logger]) -> tuple[Found[Logger], ...]:
+    """Loggers by name, each once. Raises UsageError for an unknown or unusable logger."""
     found = tuple(known.found(name) for name in dict.fromkeys(names))
-    for tracker in (each.thing for each in found):
+    for logger in (each.thing for each in found):
         try:
-            why = tracker.missing()
+            why = logger.missing()
         except Exception as error:  # a plugin's code may raise anything
-            why = f"{tracker.name} cannot be used, since it raised {message_of(error)}"
+            why = f"{logger.name} cannot be used, since it raised {message_of(error)}"
         if why:
             raise UsageError(why)
     return found
 
 
-class Tracking:
-    """Trackers of all populations trained by this process."""
+class Loggers:
+    """Loggers of all populations trained by this process."""
 
-    def __init__(self, trackers: Sequence[Tracker], say: Callable[[str], None]) -> None:
-        self._trackers, self._say = {tracker.name: tracker for tracker in trackers}, say
+    def __init__(self, loggers: Sequence[Logger], say: Callable[[str], None]) -> None:
+        self._loggers, self._say = {logger.name: logger for logger in loggers}, say
 
     @contextmanager
     def following(self, population: Sequence[Experiment], folder: Path) -> Iterator[Following | None]:
-        """Context with the follower of one population; None without trackers. The exit ends all open runs.
+        """Context with the follower of one population; None without loggers. The exit ends all open runs.
 
-        folder: folder of the checkpoint. Handles of runs in trackers are kept there for a resumed training.
+        folder: folder of the checkpoint. Handles of runs in loggers are kept there for a resumed training.
         """
-        if not self._trackers:
+        if not self._loggers:
             yield None
             return
-        runs = {experiment.run_id: tracked(experiment.record) for experiment in population}
-        threads = [_Thread(tracker, runs, folder) for tracker in self._trackers.values()]
+        runs = {experiment.run_id: logged(experiment.record) for experiment in population}
+        threads = [_Thread(logger, runs, folder) for logger in self._loggers.values()]
         following = Following(population, threads, self._say)
         seconds = PATIENCE_SECONDS
         try:
             yield following
-        except BaseException as error:  # an interrupt ends the trackers' records, too; the error goes on
+        except BaseException as error:  # an interrupt ends the loggers' records, too; the error goes on
             following.stopped(error)
             if not isinstance(error, Exception):
                 seconds = INTERRUPTED_SECONDS
@@ -80,15 +80,15 @@ class Tracking:
         finally:
             latest = time.monotonic() + seconds
             for thread in threads:
-                thread.calls.put(None)  # all before the first wait, so that trackers end at the same time
+                thread.calls.put(None)  # all before the first wait, so that loggers end at the same time
             for thread in threads:
                 if thread.failed(latest - time.monotonic()):
-                    del self._trackers[thread.tracker.name]
+                    del self._loggers[thread.logger.name]
             following.pass_on()
 
 
 class Following:
-    """A :class:`lgbench.training.train.Follower` of one population: names the numbers and sends them to trackers."""
+    """A :class:`lgbench.training.train.Follower` of one population: names the numbers and sends them to loggers."""
 
     def __init__(self, population: Sequence[Experiment], threads: Sequence[_Thread], say: Callable[[str], None]) -> None:
         self._runs, self._threads, self._say = [experiment.run_id for experiment in population], threads, say
@@ -117,7 +117,7 @@ class Following:
             self._end(run, RunEnd("failed" if isinstance(error, Exception) else "stopped", reason))
 
     def pass_on(self) -> None:
-        """Show the messages of tracker threads. Called by the training thread, the only thread allowed to use the display."""
+        """Show the messages of logger threads. Called by the training thread, the only thread allowed to use the display."""
         for thread in self._threads:
             while not thread.said.empty():
                 self._say(thread.said.get())
@@ -135,27 +135,27 @@ class Following:
 
 
 class _Kept(msgspec.Struct):
-    """Handle of a run in a tracker."""
+    """Handle of a run in a logger."""
 
     handle: str
     steps: dict[str, int] = {}
-    """Latest step by kind of values, since a resumed training repeats values already sent to the tracker."""
+    """Latest step by kind of values, since a resumed training repeats values already sent to the logger."""
 
 
 class _Thread:
-    """Thread of one tracker for one population. Ends at the first exception of the tracker."""
+    """Thread of one logger for one population. Ends at the first exception of the logger."""
 
-    def __init__(self, tracker: Tracker, runs: dict[str, TrackedRun], folder: Path) -> None:
-        self.tracker, self.said = tracker, queue.Queue[str]()
+    def __init__(self, logger: Logger, runs: dict[str, LoggedRun], folder: Path) -> None:
+        self.logger, self.said = logger, queue.Queue[str]()
         self.calls: queue.Queue[Callable[[], None] | None] = queue.Queue()
-        self._file = folder.absolute() / f"{tracker.name}.tracking.json"
+        self._file = folder.absolute() / f"{logger.name}.logger.json"
         self._open: dict[str, OpenRun] = {}
         self._kept: dict[str, _Kept] = {}
         self._failed = False
         for run_id, run in runs.items():
             self.calls.put(partial(self._start, run_id, run))
-        # A daemon, because a tracker that hangs must not keep the process alive.
-        self._thread = threading.Thread(target=self._work, name=f"tracker {tracker.name}", daemon=True)
+        # A daemon, because a logger that hangs must not keep the process alive.
+        self._thread = threading.Thread(target=self._work, name=f"logger {logger.name}", daemon=True)
         self._before = self._handles()  # before the thread writes the file
         self._thread.start()
 
@@ -169,10 +169,10 @@ class _Thread:
         self._open.pop(run).end(end)
 
     def failed(self, seconds: float) -> bool:
-        """Whether the tracker failed, or has calls left after a wait of `seconds`."""
+        """Whether the logger failed, or has calls left after a wait of `seconds`."""
         self._thread.join(max(0.0, seconds))
         if self._thread.is_alive() and not self._failed:
-            self.said.put(f"{self.tracker.name} did not answer in time, and may lack the last numbers; the run files have them")
+            self.said.put(f"{self.logger.name} did not answer in time, and may lack the last numbers; the run files have them")
         return self._failed or self._thread.is_alive()
 
     def _work(self) -> None:
@@ -182,15 +182,15 @@ class _Thread:
             except BaseException as error:  # a plugin's code may raise anything, such as SystemExit
                 self._failed = True
                 reason = message_of(error)
-                self.said.put(f"{self.tracker.name} follows the runs no longer: {reason}; training goes on")
+                self.said.put(f"{self.logger.name} follows the runs no longer: {reason}; training goes on")
                 return
 
-    def _start(self, run_id: str, run: TrackedRun) -> None:
+    def _start(self, run_id: str, run: LoggedRun) -> None:
         kept = self._before.get(run_id)
-        again = self.tracker.resume(run, kept.handle) if kept else None
+        again = self.logger.resume(run, kept.handle) if kept else None
         if kept and not again:
-            self.said.put(f"{self.tracker.name} cannot resume the run that it had for {run.name}, so a new one begins")
-        self._open[run_id] = again or self.tracker.start(run)
+            self.said.put(f"{self.logger.name} cannot resume the run that it had for {run.name}, so a new one begins")
+        self._open[run_id] = again or self.logger.start(run)
         self._kept[run_id] = _Kept(self._open[run_id].handle, kept.steps if kept and again else {})
         self._keep()
 
@@ -207,7 +207,7 @@ class _Thread:
 
 
 def name_of(metric: str, weights: str, length: int) -> str:
-    """Name of a score in a tracker. Slashes group the scores of a metric."""
+    """Name of a score in a logger. Slashes group the scores of a metric."""
     return f"{metric}/{weights}/{length}"
 
 
@@ -225,8 +225,8 @@ def final(path: Path) -> tuple[int, Values, RunEnd]:
     return step, values, RunEnd("finished", diverged_step=rows[0]["diverged_step"])
 
 
-def tracked(record: ExperimentRecord) -> TrackedRun:
-    """Name, tags and settings of a run for trackers. Settings have names such as train.steps and model.layers."""
+def logged(record: ExperimentRecord) -> LoggedRun:
+    """Name, tags and settings of a run for loggers. Settings have names such as train.steps and model.layers."""
     protocol, plugins = str(record.protocol), ", ".join(f"{plugin.name} {plugin.version}" for plugin in record.plugins)
     tags = {name: getattr(record, name) for name in ("task", "family", "entry", "run_id")}
     names = ("task_version", "architecture", *PART_KINDS, "optimizer", "seed")
@@ -240,4 +240,4 @@ def tracked(record: ExperimentRecord) -> TrackedRun:
         "tuned": record.tuning is not None,
         "lgbench": VERSION,
     }
-    return TrackedRun(run_files.run_name(record), tags | {"seed": str(record.seed), "protocol": protocol}, config)
+    return LoggedRun(run_files.run_name(record), tags | {"seed": str(record.seed), "protocol": protocol}, config)

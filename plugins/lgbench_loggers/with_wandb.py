@@ -6,15 +6,15 @@ import os
 from collections.abc import Mapping
 from typing import Any, final
 
-from lgbench import OpenRun, RunEnd, TrackedRun, Tracker
-from lgbench_trackers.installed import PROJECT, lacking
+from lgbench import LoggedRun, Logger, OpenRun, RunEnd
+from lgbench_loggers.installed import PROJECT, lacking
 
 MAX_TAG = 64
 """Characters of a tag that the server takes."""
 
 
 @final
-class WeightsAndBiases(Tracker):
+class WeightsAndBiases(Logger):
     """Weights & Biases. WANDB_MODE=offline needs no account; WANDB_PROJECT, WANDB_ENTITY and WANDB_DIR say where runs go."""
 
     name = "wandb"
@@ -22,14 +22,14 @@ class WeightsAndBiases(Tracker):
     def missing(self) -> str | None:
         return lacking("wandb", "wandb")
 
-    def start(self, run: TrackedRun) -> OpenRun:
+    def start(self, run: LoggedRun) -> OpenRun:
         return _begun(run)
 
-    def resume(self, run: TrackedRun, handle: str) -> OpenRun | None:
+    def resume(self, run: LoggedRun, handle: str) -> OpenRun | None:
         return _begun(run, id=handle)
 
 
-def _begun(run: TrackedRun, **how: Any) -> OpenRun:
+def _begun(run: LoggedRun, **how: Any) -> OpenRun:
     """A run of wandb beside others that are open. It watches neither the machine nor the code nor the output."""
     import wandb
 

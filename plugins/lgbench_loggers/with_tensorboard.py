@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
-from lgbench import OpenRun, RunEnd, TrackedRun, Tracker
-from lgbench_trackers.installed import lacking
+from lgbench import LoggedRun, Logger, OpenRun, RunEnd
+from lgbench_loggers.installed import lacking
 
 VARIABLE = "LGBENCH_TENSORBOARD_DIR"
 """The environment variable that names the folder."""
@@ -17,7 +17,7 @@ FOLDER = "tensorboard"
 
 
 @final
-class TensorBoard(Tracker):
+class TensorBoard(Logger):
     """Event files of TensorBoard in the folder `tensorboard`, or the one that LGBENCH_TENSORBOARD_DIR names."""
 
     name = "tensorboard"
@@ -25,7 +25,7 @@ class TensorBoard(Tracker):
     def missing(self) -> str | None:
         return lacking("tensorboard", "tensorboard")
 
-    def start(self, run: TrackedRun) -> OpenRun:
+    def start(self, run: LoggedRun) -> OpenRun:
         parent = Path(os.environ.get(VARIABLE, FOLDER)).resolve()
         folder, number = parent / run.name, 1
         while folder.exists():  # of the same run, in another results folder
@@ -35,7 +35,7 @@ class TensorBoard(Tracker):
         opened.describe(run)
         return opened
 
-    def resume(self, run: TrackedRun, handle: str) -> OpenRun | None:
+    def resume(self, run: LoggedRun, handle: str) -> OpenRun | None:
         return EventFiles(Path(handle)) if Path(handle).is_dir() else None
 
 
@@ -48,7 +48,7 @@ class EventFiles(OpenRun):
         self.handle = str(folder)
         self._writer = EventFileWriter(str(folder))
 
-    def describe(self, run: TrackedRun) -> None:
+    def describe(self, run: LoggedRun) -> None:
         """Write tags and configuration as a table, which the tab Text shows."""
         lines = [f"| {name} | {value} |" for name, value in {**run.tags, **run.config}.items()]
         self._add(0, "run", "\n".join(["| setting | value |", "| :-- | :-- |", *lines]))

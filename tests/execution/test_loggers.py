@@ -1,4 +1,4 @@
-"""Trackers hear of runs in training. They change no bit of a run, and stop no training."""
+"""Loggers hear of runs in training. They change no bit of a run, and stop no training."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from helpers import notebook
+from helpers.logged import SETTINGS, numbers_in, numbers_of
 from helpers.plain_training import CPU
 from helpers.run_files import simulated, write_rows
-from helpers.tracked import SETTINGS, numbers_in, numbers_of
 
 import lgbench
-from lgbench import OpenRun, Tracker, UsageError
+from lgbench import Logger, OpenRun, UsageError
 from lgbench.cli.main import main
 from lgbench.conformance.check import CheckFailed
 from lgbench.conformance.collect import checks_of
 from lgbench.errors import RunFailed
-from lgbench.execution import tracking
+from lgbench.execution import loggers
+from lgbench.execution.loggers import Loggers
 from lgbench.execution.runner import eval_steps_of
-from lgbench.execution.tracking import Tracking
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.train import train
@@ -45,8 +45,8 @@ def followed(task, arch, results, **options):
     return lgbench.run(task, arch, **{**TOYS, "seeds": (0, 1), "results": results, **options})
 
 
-def test_a_tracker_hears_every_number_of_a_run_and_changes_none(pages, tmp_path):
-    told = followed("toy-largest", "toy-table", tmp_path / "told", track="notebook", plugins=[NOTEBOOK])
+def test_a_logger_hears_every_number_of_a_run_and_changes_none(pages, tmp_path):
+    told = followed("toy-largest", "toy-table", tmp_path / "told", logger="notebook", plugins=[NOTEBOOK])
     alone = followed("toy-largest", "toy-table", tmp_path / "alone")
     assert told.equals(alone)
     files = {path.stem: path for path in (tmp_path / "told").glob("*.parquet")}
@@ -67,8 +67,8 @@ def test_a_tracker_hears_every_number_of_a_run_and_changes_none(pages, tmp_path)
         assert end == ["end", "finished", "", None]
 
 
-class Kind(Tracker):
-    """Tracker that keeps all calls, and fails in the method `fails`."""
+class Kind(Logger):
+    """Logger that keeps all calls, and fails in the method `fails`."""
 
     def __init__(self, name="kind", fails="", can_resume=True):
         self.name, self.fails, self.can_resume, self.heard = name, fails, can_resume, []
@@ -109,14 +109,14 @@ def population(toy_registry, planned):
     return planned(toy_registry, "toy-largest", "toy-table", seeds=(0, 1), averagers=["toy-mean"], **settings)
 
 
-def test_a_training_that_goes_on_tells_again_what_went_before_and_a_tracker_hears_it_once(population, tmp_path):
+def test_a_training_that_goes_on_tells_again_what_went_before_and_a_logger_hears_it_once(population, tmp_path):
     def interrupt(step, loss):
         if step == 40:
             raise KeyboardInterrupt
 
-    def trained(tracker, folder, report=lambda step, loss: None):
+    def trained(logger, folder, report=lambda step, loss: None):
         folder.mkdir(exist_ok=True)
-        with Tracking([tracker], print).following(population, folder) as following:
+        with Loggers([logger], print).following(population, folder) as following:
             train(
                 population,
                 CPU,
@@ -137,39 +137,39 @@ def test_a_training_that_goes_on_tells_again_what_went_before_and_a_tracker_hear
 
 
 def test_numbers_that_are_not_finite_are_left_out(population, tmp_path):
-    tracker = Kind()
-    with Tracking([tracker], print).following(population, tmp_path) as following:
+    logger = Kind()
+    with Loggers([logger], print).following(population, tmp_path) as following:
         following.curve(7, [1.0, math.nan], [math.inf, 2.0])
-    assert tracker.heard[2:] == [("log", 7, {"train_loss": 1.0}), ("log", 7, {"gradient_norm": 2.0})]
+    assert logger.heard[2:] == [("log", 7, {"train_loss": 1.0}), ("log", 7, {"gradient_norm": 2.0})]
 
 
 @pytest.mark.parametrize(
     ("fails", "why"),
     [("start", "SystemExit: no login"), ("log", "OSError: No space left on device"), ("end", "OSError: No space")],
 )
-def test_a_tracker_that_fails_is_named_once_and_the_others_go_on(population, tmp_path, fails, why):
+def test_a_logger_that_fails_is_named_once_and_the_others_go_on(population, tmp_path, fails, why):
     good, bad, said = Kind("good"), Kind("bad", fails), []
-    tracking = Tracking([bad, good], said.append)
+    own = Loggers([bad, good], said.append)
     for _ in range(2):
-        with pytest.raises(RunFailed), tracking.following(population[:1], tmp_path) as following:
+        with pytest.raises(RunFailed), own.following(population[:1], tmp_path) as following:
             for step in (1, 2):
                 following.curve(step, [1.0], [2.0])
             raise RunFailed("a model is broken")
-        (tmp_path / "good.tracking.json").unlink()
+        (tmp_path / "good.logger.json").unlink()
     (sentence,) = said
     assert sentence.startswith(f"bad follows the runs no longer: {why}") and sentence.endswith("; training goes on")
     assert [call[0] for call in good.heard] == ["start", "log", "log", "end"] * 2 and good.heard[-1] == ("end", "failed")
 
 
-def test_a_tracker_that_hangs_costs_its_own_records_alone(population, tmp_path, monkeypatch):
+def test_a_logger_that_hangs_costs_its_own_records_alone(population, tmp_path, monkeypatch):
     class Still(Kind):
         def start(self, run):
             free.wait()
             return super().start(run)
 
     free, good, said = threading.Event(), Kind("good"), []
-    monkeypatch.setattr(tracking, "PATIENCE_SECONDS", 2.0)
-    own = Tracking([Still("still"), good], said.append)
+    monkeypatch.setattr(loggers, "PATIENCE_SECONDS", 2.0)
+    own = Loggers([Still("still"), good], said.append)
     for _ in range(2):
         with own.following(population, tmp_path) as following:
             following.curve(1, [1.0, 1.0], [2.0, 2.0])
@@ -178,14 +178,14 @@ def test_a_tracker_that_hangs_costs_its_own_records_alone(population, tmp_path, 
     assert [call[0] for call in good.heard] == ["start", "start", "log", "log", "resume", "resume"]
 
 
-def test_a_tracker_that_cannot_go_on_begins_a_new_run_and_says_so(population, tmp_path):
-    tracker, said = Kind(can_resume=False), []
+def test_a_logger_that_cannot_go_on_begins_a_new_run_and_says_so(population, tmp_path):
+    logger, said = Kind(can_resume=False), []
     for _ in range(2):
-        with Tracking([tracker], said.append).following(population[:1], tmp_path) as following:
+        with Loggers([logger], said.append).following(population[:1], tmp_path) as following:
             following.curve(10, [1.0], [2.0])
     (sentence,) = said
     assert sentence.startswith("kind cannot resume the run that it had for ") and sentence.endswith(", so a new one begins")
-    assert [call[0] for call in tracker.heard] == ["start", "log"] * 2
+    assert [call[0] for call in logger.heard] == ["start", "log"] * 2
 
 
 @pytest.fixture
@@ -202,15 +202,15 @@ def _refused(*words):
     return result.output
 
 
-def test_trackers_that_are_unknown_or_cannot_be_used_are_refused_before_anything_is_trained(refused, monkeypatch):
-    assert "no tracker 'notbook'; did you mean 'notebook'? known:" in refused("--track", "notbook")
-    monkeypatch.setenv("LGBENCH_PLUGINS", "toys,lgbench_measurements,lgbench_optimizers,lgbench_trackers")
-    monkeypatch.setattr("lgbench_trackers.installed.find_spec", lambda name: None)
+def test_loggers_that_are_unknown_or_cannot_be_used_are_refused_before_anything_is_trained(refused, monkeypatch):
+    assert "no logger 'notbook'; did you mean 'notebook'? known:" in refused("--logger", "notbook")
+    monkeypatch.setenv("LGBENCH_PLUGINS", "toys,lgbench_measurements,lgbench_optimizers,lgbench_loggers")
+    monkeypatch.setattr("lgbench_loggers.installed.find_spec", lambda name: None)
     for name in ("mlflow", "tensorboard", "trackio", "wandb"):
-        sentence = rf"{name} is not installed, which --track {name} needs: pip install 'lgbench\[{name}\]'"
-        assert re.search(sentence, refused("--track", f"notebook,{name}"))
-    with pytest.raises(UsageError, match="no tracker 'notebok'"):
-        lgbench.run("toy-largest", "toy-table", track=["notebok"], plugins=[NOTEBOOK])
+        sentence = rf"{name} is not installed, which --logger {name} needs: pip install 'lgbench\[{name}\]'"
+        assert re.search(sentence, refused("--logger", f"notebook,{name}"))
+    with pytest.raises(UsageError, match="no logger 'notebok'"):
+        lgbench.run("toy-largest", "toy-table", logger=["notebok"], plugins=[NOTEBOOK])
 
 
 class Telling(Kind):
@@ -234,7 +234,7 @@ class Telling(Kind):
         (lambda: importlib.import_module("slow_library") and None, "`missing` imports slow_library"),
     ],
 )
-def test_a_check_asks_a_tracker_whether_it_can_be_used(toy_registry, tmp_path, monkeypatch, answer, said):
+def test_a_check_asks_a_logger_whether_it_can_be_used(toy_registry, tmp_path, monkeypatch, answer, said):
     (tmp_path / "slow_library.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     check = next(each for each in checks_of(Telling(answer), toy_registry) if "can be used" in each.name)
@@ -247,7 +247,7 @@ def test_a_check_asks_a_tracker_whether_it_can_be_used(toy_registry, tmp_path, m
     assert (found is None) if said is None else said in found
 
 
-def test_of_a_finished_run_trackers_get_finite_numbers_with_lengths(tmp_path):
+def test_of_a_finished_run_loggers_get_finite_numbers_with_lengths(tmp_path):
     rows = simulated({8: 0.5, 16: math.inf, 32: math.nan}) + simulated({8: 0.001}, metric="learning_rate")
     rows[-1]["length"] = None
-    assert tracking.final(write_rows(tmp_path / "run.parquet", rows))[:2] == (5, {"tvd/raw/8": 0.5})
+    assert loggers.final(write_rows(tmp_path / "run.parquet", rows))[:2] == (5, {"tvd/raw/8": 0.5})

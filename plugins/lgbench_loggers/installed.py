@@ -13,4 +13,4 @@ def lacking(extra: str, *modules: str) -> str | None:
     missing = [module for module in modules if find_spec(module) is None]
     if not missing:
         return None
-    return f"{missing[0]} is not installed, which --track {extra} needs: pip install 'lgbench[{extra}]'"
+    return f"{missing[0]} is not installed, which --logger {extra} needs: pip install 'lgbench[{extra}]'"
