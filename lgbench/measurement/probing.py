@@ -20,8 +20,7 @@ from lgbench.contracts import Answers, Batch, Internals, Measurement, Reading
 from lgbench.errors import lacks_memory, message_of
 from lgbench.experiment.contexts import board_lengths, context_lengths, draw
 from lgbench.experiment.experiment import Experiment
-from lgbench.internals.parts import sight_of
-from lgbench.internals.sight import TOLERANCES, Seen, Sight, joined
+from lgbench.internals.sight import TOLERANCES, Seen, Sight, joined, sight_of
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS
 from lgbench.measurement.scores import Score, of_source, unwritten

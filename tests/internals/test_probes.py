@@ -25,9 +25,7 @@ from lgbench import AttentionSpec, Need, Random
 from lgbench.attending import masked_logits, needed_inputs
 from lgbench.cli.main import main
 from lgbench.extensions.registry import Registry
-from lgbench.internals import parts
-from lgbench.internals.parts import PartsSight
-from lgbench.internals.sight import Sight, attention_weights
+from lgbench.internals.sight import PartsSight, Sight, attention_weights
 from lgbench.measurement import probing
 from lgbench.measurement.probing import probe
 from lgbench.results import run_files
@@ -323,7 +321,7 @@ BLIND = "nothing can be seen inside it, since looking failed with AttributeError
 def test_a_pack_sees_the_models_of_its_library_and_costs_no_run_where_it_fails(sight_of, metrics, sentences, monkeypatch):
     """The library is torch here. The pack of another one is not even loaded."""
     packs = [SimpleNamespace(name="other"), SimpleNamespace(name="torch", load=lambda: sight_of)]
-    monkeypatch.setattr(parts, "entry_points", lambda group: packs)
+    monkeypatch.setattr("lgbench.internals.sight.entry_points", lambda group: packs)
     found, whole = probed(experiment("toy-walk", "toy-own", registry=with_model(lambda: nn.Embedding(3, 3))))
     assert {metric for metric, *_ in found} == metrics and whole.sentences == sentences
     assert {value for (metric, *_), value in found.items() if metric == "attention_max"} <= {1.0}
@@ -332,7 +330,7 @@ def test_a_pack_sees_the_models_of_its_library_and_costs_no_run_where_it_fails(s
 def test_whole_models_are_probed_where_their_parts_cannot_be_copied(monkeypatch):
     asked = experiment("tomita-1", "peri-norm")
     seen_inside, _ = probed(asked)
-    monkeypatch.setattr(parts, "_recorded", failing)
+    monkeypatch.setattr("lgbench.internals.sight._recorded", failing)
     found, whole = probed(asked)
     assert {metric for metric, *_ in found} == OF_WHOLE_MODELS and whole.sentences == [f"transformer+peri-norm: {BLIND}"]
     assert found == pytest.approx({key: seen_inside[key] for key in found}, rel=1e-5)

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from lgbench import Batch, UsageError
 from lgbench.experiment.experiment import Experiment
-from lgbench.internals.parts import PartsSight
-from lgbench.internals.sight import TOLERANCES
+from lgbench.internals.sight import TOLERANCES, PartsSight
 from lgbench.training.models import Models
 
 DIGITS = 4
