@@ -23,8 +23,8 @@ from lgbench.contracts import LEARNING_RATE
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.tuning import one_of_each
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import arch_of
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
+from lgbench.experiment.replan import arch_of
 from lgbench.experiment.tuning import Tuning, TuningRun, tenths
 from lgbench.extensions.registry import Registry
 from lgbench.functions import Command

@@ -20,10 +20,9 @@ from lgbench.contracts import NAME, RESERVED_NAMES, Task, Tokens
 from lgbench.errors import LgbenchError, RunFailed, Unsupported, UsageError, located, unknown
 from lgbench.execution.device import choose_device, environment, full_float32
 from lgbench.execution.runner import run_metadata
-from lgbench.experiment.components import family_of, find_tasks, plugins_used, versions_of
+from lgbench.experiment.components import family_of, find_tasks, plugins_used, takes_part, versions_of
 from lgbench.experiment.contexts import board_lengths, no_answer_counts
 from lgbench.experiment.experiment import Tested
-from lgbench.experiment.probes import takes_part
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS
 from lgbench.experiment.record import EXTERNAL, EXTERNAL_VERSION, Evaluation, ExperimentRecord, ProtocolUse, Training
 from lgbench.experiment.settings import check_settings, flat, override

@@ -30,26 +30,26 @@ def option(default: Any, *told: Any, **more: Any) -> Any:
 class RunOptions:
     """Everything that a user can ask of `lgbench run`. Names are resolved later, and not here."""
 
-    task: str | Sequence[str] = field(metadata=about("Task, family of tasks, or all.", "names", of=("tasks",)))
+    task: str | Sequence[str] = field(metadata=about("Task, family of tasks, or all.", "names", of=("task",)))
     arch: str | Sequence[str] = field(
         metadata=about(
             "Architecture, parts of one (norm, attention, position code), or both joined by +, as in transformer+peri-norm; or "
             "a function in a file that builds a model, as in ./my_model.py:build.",
             "names",
-            of=("archs", "norms", "attentions", "positions"),
+            of=("architecture", "norm", "attention", "position"),
         )
     )
     _: KW_ONLY
-    optimizer: str = option(DEFAULT_OPTIMIZER, "Optimizer that trains the models.", "name", of=("optimizers",))
+    optimizer: str = option(DEFAULT_OPTIMIZER, "Optimizer that trains the models.", "name", of=("optimizer",))
     average: str | Sequence[str] | None = option(
         None,
         "Averages of the weights to test beside the raw weights, or none.  [default: those that come with lgbench]",
         "averagers",
-        of=("averagers",),
+        of=("averager",),
     )
     seeds: Sequence[int] = option((0, 1, 2), "Seeds: a range such as 0:3, or numbers such as 0,5.", "seeds", shown="0:3")
     protocol: str = option(
-        DEFAULT_PROTOCOL, "Protocol: the settings that must be equal for entries to be compared.", "name", of=("protocols",)
+        DEFAULT_PROTOCOL, "Protocol: the settings that must be equal for entries to be compared.", "name", of=("protocol",)
     )
     set: Mapping[str, Any] = option(
         dict,
@@ -66,7 +66,7 @@ class RunOptions:
         "Probes to read, of what is inside the models: all, none, or names joined by commas. They change no other number.  "
         "[default: none]",
         "names",
-        of=("probes",),
+        of=("probe",),
     )
     save_weights: bool = option(
         False,
@@ -74,7 +74,7 @@ class RunOptions:
         "flag",
     )
     logger: str | Sequence[str] = option(
-        (), "Loggers that follow the runs while they train. They change no number.  [default: none]", "names", of=("loggers",)
+        (), "Loggers that follow the runs while they train. They change no number.  [default: none]", "names", of=("logger",)
     )
     compile: bool | None = option(None, "Compile the training step, or never do.  [default: from 300 steps on]", "switch")
     population: int | None = option(
@@ -88,7 +88,7 @@ class RunOptions:
         "local",
         "Where populations are trained: local, for worker processes on this machine, or an executor of a plugin.",
         "name",
-        of=("executors",),
+        of=("executor",),
     )
     executor_options: Mapping[str, Any] = option(
         dict,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,22 +12,19 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor, nn
 
-from lgbench.checkout import VERSION
 from lgbench.contracts import Language, Task
 from lgbench.errors import PluginError, Refused, RunFileError, UsageError, first_line, message_of, unknown
 from lgbench.execution.device import choose_device, full_float32, threads
+from lgbench.experiment.components import ALL, NONE, chosen_probes, is_probe, undefined
 from lgbench.experiment.contexts import TOLERANCE
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Replanner
-from lgbench.experiment.probes import ALL, NONE, chosen_probes, undefined
-from lgbench.experiment.protocols import protocol_named
 from lgbench.experiment.record import ExperimentRecord
-from lgbench.extensions.loading import BUILT_IN
+from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.probing import probe as read_probes
 from lgbench.results import run_files
 from lgbench.results.rows import rows_of
-from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, flat, stored, stored_in, with_rows
+from lgbench.results.stored_runs import StoredRun, stored, stored_in, with_rows
 from lgbench.training.models import Models, answered, restored
 
 RUN_ID = re.compile(r"[0-9a-f]{16}")
@@ -102,67 +99,15 @@ def _by_id(run_id: str, folder: Path) -> StoredRun:
     raise UsageError(f"no run {run_id} in {folder}; name the run's file, or the folder that has it")
 
 
-def rebuilt(run: StoredRun, planner: Replanner, made_with: Mapping[str, str], probes: Sequence[str] = ()) -> Experiment:
-    """Experiment of a run, planned from the names in its record with the installed plugins.
-
-    `made_with` has the required versions of packages. Raises Refused, with a sentence for each difference, if the plan is
-    another run.
-    """
-    if wrong := [*_other_packages({**made_with, "lgbench": run.metadata.environment.lgbench}, planner.registry)]:
-        raise Refused(wrong)
-    if other := _other_protocol(run.metadata):
-        raise Refused([other])
-    planned, record = planner.experiment(run.record, probes), run.record
-    if made := [plugin for plugin in record.plugins if plugin.name == BUILT_IN]:
-        if made != [plugin for plugin in planned.record.plugins if plugin.name == BUILT_IN]:
-            raise Refused(["it was made by a checkout of lgbench with changes that this lgbench does not have; run it again"])
-    else:
-        # Changes in the checkout of a developer or a reviewer do not make a run of a clean checkout another one.
-        released = tuple(plugin for plugin in planned.record.plugins if plugin.name != BUILT_IN)
-        planned = replace(planned, record=replace(planned.record, plugins=released))
-    if planned.run_id != record.run_id:
-        remedy = "run it again, or install the packages that made it"
-        found = [f"{what}; {remedy}" for what in differences(flat(planned.record.identity), flat(record.identity))]
-        raise Refused(found or [f"it is run {record.run_id}, and its names and settings make {planned.run_id} here"])
-    return planned
-
-
-def _other_packages(made_with: Mapping[str, str], registry: Registry) -> Iterator[str]:
-    """A sentence for each package without the required version."""
-    here = {plugin.distribution.name: plugin.distribution.version for plugin in registry.plugins}
-    here["lgbench"] = VERSION
-    for name, version in made_with.items():
-        if here.get(name) == version:
-            continue
-        if version.startswith("sha256:"):
-            # !a, because a stranger's file may have control characters.
-            yield f"it was made with the plugin file {name!a} ({version[:15]!a}); name that file with --plugin"
-        elif name in here:
-            yield f"it was made with {name} {version!a}, and {here[name]} is installed; install that version"
-        else:
-            yield f"it needs the plugin {name!a} {version!a}, which is not installed here; install that version"
-
-
-def _other_protocol(metadata: RunMetadata) -> str | None:
-    """A sentence for a protocol in another version. Raises UsageError for an unknown protocol."""
-    used = metadata.experiment.protocol
-    today = protocol_named(used.name).version
-    if used.version == today:
-        return None
-    commit = f" (commit {metadata.environment.git_commit!a})" if metadata.environment.git_commit else ""
-    label = f"{used.name}/{used.version}"
-    return f"its protocol {label} is {used.name}/{today} in this lgbench; run it again, or use its lgbench{commit}"
-
-
 def restore(run: StoredRun, registry: Registry, device: torch.device, probes: Sequence[str] = ()) -> tuple[Experiment, Models]:
     """Experiment of a run, and its model from saved weights. Raises RunFileError if the model cannot be rebuilt here.
 
     `probes` are names of additional measurements of the experiment, without effect on the model.
     """
-    content = run.weights()
+    content, about = run.weights(), run.metadata.environment
+    made_with = {plugin.name: plugin.version for plugin in run.record.plugins} | {"lgbench": about.lgbench}
     try:
-        decides = {plugin.name: plugin.version for plugin in run.record.plugins}
-        experiment = rebuilt(run, Replanner(registry), decides, probes)
+        experiment = Replanner(registry).rebuilt(run.record, made_with, about.git_commit, probes)
     except Refused as error:
         raise Refused([f"{run.where} cannot be loaded here: {sentence}" for sentence in error.sentences]) from error
     return experiment, models_of(run, experiment, content, device)
@@ -304,7 +249,8 @@ def probe_run(
     where = choose_device(device)
     experiment, models = restore(run, registry, where, sorted(chosen))
     missing = undefined(chosen, known, [experiment.task])
-    if not experiment.probes:
+    probes = [each.name for each in experiment.measurements if is_probe(each)]
+    if not probes:
         raise UsageError("; ".join(missing))
     for sentence in missing if names != [ALL] else []:
         say(sentence)
@@ -315,4 +261,4 @@ def probe_run(
     (filed,) = (rows for each, rows in with_rows(run.path) if each.run_id == run.run_id)
     diverged = filed["diverged_step"][0].as_py()
     rows = rows_of(experiment, {experiment.train.steps: found.scores}, diverged_step=diverged)
-    return rows.filter(pc.is_in(rows["metric"], value_set=pa.array(experiment.probes, pa.string())))
+    return rows.filter(pc.is_in(rows["metric"], value_set=pa.array(probes, pa.string())))

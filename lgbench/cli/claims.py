@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lgbench.cli import options
-from lgbench.cli.output import console, echo, echo_data, installed, opened
+from lgbench.cli import options, queries
+from lgbench.cli.output import console, echo, echo_data, installed
 from lgbench.cli.run import run_request
 from lgbench.errors import RunFailed, UsageError, unknown
 from lgbench.experiment.protocols import ALL_PROTOCOLS
@@ -45,7 +45,7 @@ def _claim_names(ctx: click.Context) -> list[str]:
 
 @click.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=options.Completed(_claim_names))
-@options.claims_option
+@queries.claims_option
 @click.option("--run", "make", is_flag=True, help="Make the runs that these claims lack, and then decide.")
 @click.option("--missing", is_flag=True, help="List the commands for the runs that these claims lack, in place of verdicts.")
 @click.option("--seeds", type=options.Seeds(), help="Seeds that --run makes.  [default: those that the claim asks for]")
@@ -53,7 +53,7 @@ def _claim_names(ctx: click.Context) -> list[str]:
 @click.option("--workers", type=int, help="Processes that train at the same time, as of `lgbench run`.")
 @click.option(
     "--protocol",
-    type=options.protocol_name,
+    type=queries.protocol_name,
     help='Protocol to decide under: a name, a full label such as "standard/3 train.lr=0.001", or all. With --run, the name of '
     "the protocol to run.  [default: for each test one with runs: the newest standard, or else paper, long, short or quick]",
 )
@@ -138,7 +138,7 @@ def _opened(results: Path) -> Results | None:
     """Results of a folder; None before the first run."""
     from lgbench.results import run_files
 
-    return opened(results) if results.is_dir() and any(run_files.find(results)) else None
+    return queries.opened(results) if results.is_dir() and any(run_files.find(results)) else None
 
 
 def _run(found: Sequence[Claim], asked: ClaimRuns) -> list[str]:

@@ -9,11 +9,11 @@ import click
 
 from lgbench.cli.claims import claims
 from lgbench.cli.output import Output, complain, fitted
-from lgbench.cli.plugins import check, list_names, new_plugin, plugins, show
+from lgbench.cli.plugins import check, list_names, new_plugin, plugins, selftest, show
 from lgbench.cli.results import compare, leaderboard, plot, predictors, site, sql
-from lgbench.cli.run import merge, run, selftest
-from lgbench.cli.saved import predict, probe
-from lgbench.cli.submit import submit, verify
+from lgbench.cli.run import run
+from lgbench.cli.saved import predict, probe, verify
+from lgbench.cli.submit import merge, submit
 from lgbench.errors import Interrupted, LgbenchError, PluginError
 from lgbench.extensions import commands
 

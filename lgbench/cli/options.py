@@ -1,28 +1,23 @@
-"""Options of commands and their types: names, seeds, lengths, changes, folders."""
+"""Options of `lgbench run`, and types of options for all commands: names, seeds, lengths, changes, folders."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, fields
 from functools import wraps
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from lgbench.cli.output import Output
-from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import LgbenchError, UsageError
+from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.settings import MAX_SEEDS
 from lgbench.options import RunOptions
-from lgbench.results.entries import BASELINE_ENTRY
-
-if TYPE_CHECKING:
-    from lgbench.results.leaderboard import Results
-
 
 RESULTS = Path("results")
 """The results folder unless --results names another."""
@@ -51,20 +46,6 @@ class Names(Completed):
 
     def __init__(self, *kinds: str) -> None:
         super().__init__(lambda _: _installed_names(kinds))
-
-
-class NameInResults(Completed):
-    """Name from the runs of the results folder."""
-
-    def __init__(self, names: Callable[[Results], Iterable[str]]) -> None:
-        super().__init__(lambda ctx: names(_results(ctx)))
-
-
-def _results(ctx: click.Context) -> Results:
-    from lgbench.results.leaderboard import Results
-    from lgbench.results.published import published
-
-    return Results(ctx.params.get("results") or RESULTS, published() if ctx.params.get("beside") else None)
 
 
 class Seeds(click.ParamType):  # type: ignore[type-arg]
@@ -154,19 +135,26 @@ def _range(text: str) -> range:
 
 def _installed_names(kinds: Iterable[str]) -> list[str]:
     """Installed names of some kinds, kind by kind in alphabetical order."""
-    from lgbench.extensions import describe
+    from lgbench.experiment.components import families_of, is_probe
     from lgbench.extensions.registry import Registry
 
     output = Output()
     output.keep()
     try:
-        registry, found = Registry.load(), list[str]()
+        registry = Registry.load()
     finally:
         output.give_back()  # click prints the names
+    catalogs, found = registry.catalogs(), list[str]()
     for kind in kinds:
-        names = {*describe.probes(registry), "all"} if kind == "probes" else {n for n, _ in describe.summaries(kind, registry)}
-        families = {"all", *(task.family for task in registry.tasks)} if kind == "tasks" else set()
-        found += sorted(names | families)
+        match kind:
+            case "protocol":
+                found += sorted(PROTOCOLS)
+            case "probe":
+                found += sorted([*(each.name for each in registry.measurements if is_probe(each)), "all"])
+            case "task":
+                found += sorted({*registry.tasks.names(), *families_of(registry), "all"})
+            case _:
+                found += catalogs[kind].names()
     return found
 
 
@@ -262,73 +250,4 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return collected
 
 
-claims_option = click.option(
-    "--claims",
-    "claims_folder",
-    type=click.Path(path_type=Path),
-    help="Folder of claims.  [default: those that come with lgbench]",
-)
-
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-
-_task = click.option(
-    "--task",
-    type=NameInResults(lambda results: results.task_names),
-    help="Family or task to show.  [default: every family]",
-)
-protocol_name = NameInResults(lambda results: (name for use in results.protocols.values() for name in (use.name, str(use))))
-
-
-def protocol_option(default: str) -> Callable[[Command], Command]:
-    """Option --protocol, with a description of its default."""
-    return click.option(
-        "--protocol",
-        type=protocol_name,
-        help=f'Protocol to show: a name, a full label such as "standard/3 train.lr=0.001", or all.  [default: {default}]',
-    )
-
-
-baseline_option = click.option(
-    "--baseline",
-    metavar="ENTRY",
-    help=f"Entry that the others are compared with, as on boards or short: peri-norm, lstm.  [default: {BASELINE_ENTRY}]",
-)
-
-
-beside_option = click.option(
-    "--with",
-    "beside",
-    type=click.Choice(["published"]),
-    help="Add the published runs. Boards mark your entries, and have those of other protocols below, without a rank.",
-)
-
-
-@dataclass(frozen=True)
-class BoardQuery:
-    """Choice of boards by the options of :func:`board_options` and --results."""
-
-    task: str | None
-    metric: str
-    protocol: str | None
-    beside: str | None
-    results: Path
-
-
-def board_options(purpose: str) -> Callable[[Command], Command]:
-    """Options --task, --metric, --protocol and --with for the choice of boards; `purpose` is the help of the metric."""
-    names = NameInResults(lambda results: results.metric_names)
-    metric = click.option("--metric", type=names, default=PRIMARY_METRIC, show_default=True, help=purpose)
-    protocol = protocol_option("one with runs: the newest standard, or else paper, long, short or quick")
-    return lambda command: _task(metric(protocol(beside_option(command))))
-
-
-def format_option(*others: str) -> Callable[[Command], Command]:
-    """Option --format, by default a table; `others` are further formats."""
-    return click.option(
-        "--format",
-        "form",
-        type=click.Choice(["table", *others]),
-        default="table",
-        show_default=True,
-        help="Format of the output.",
-    )

@@ -1,8 +1,7 @@
-"""Output of a command, and opening of plugins and results. Standard output has the command's text and data alone."""
+"""Output of a command, and opening of plugins. Standard output has the command's text and data alone."""
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lgbench.extensions.registry import Registry
-    from lgbench.results.leaderboard import Results
 
 
 class Output:
@@ -136,24 +134,6 @@ def installed(plugins: Sequence[Path] = (), only: Collection[str] | None = None)
     for problem in [*registry.problems(), *registry.notes()]:
         complain(f"warning: {problem}")
     return registry
-
-
-def opened(folder: Path, beside: str | None = None) -> Results:
-    """Results of a folder, with published runs if `beside` says so.
-
-    Warns of each unusable file, at the end of those with rows that a query could not read.
-    """
-    from lgbench.results.leaderboard import Results
-    from lgbench.results.published import published
-
-    context = click.get_current_context()
-    if context.ensure_object(Output).lasting:
-        gc.disable()  # the search for cycles among the labels of all runs takes a tenth of the time of a board
-    results = Results(folder, published() if beside else None)
-    at_once = [*results.left_out]
-    warn(at_once)
-    context.call_on_close(lambda: warn(results.left_out[len(at_once) :]))
-    return results
 
 
 def warn(sentences: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Commands that train, or gather what was trained: `lgbench run`, `lgbench merge` and `lgbench selftest`."""
+"""`lgbench run`: training, and the outcome in a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lgbench.cli import options as cli_options
-from lgbench.cli.output import complain, console, echo, installed, warn
+from lgbench.cli.output import console, echo, installed
 from lgbench.errors import Interrupted, RunFailed, RunFileError, UsageError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, DEFAULT_PROTOCOL
 from lgbench.options import RunOptions
@@ -132,6 +132,7 @@ def _lacking(found: Mapping[Path, Experiment], save_weights: bool) -> list[str]:
 
     A measurement is missing if not installed at the time, or not requested by --probe.
     """
+    from lgbench.experiment.components import is_probe
     from lgbench.results.metrics import described
     from lgbench.results.run_files import metadata, saved_by
 
@@ -144,7 +145,7 @@ def _lacking(found: Mapping[Path, Experiment], save_weights: bool) -> list[str]:
         known = {(metric.name, metric.version) for metric in described(about)}
         for each in experiment.measurements:
             if each.source(experiment.task) and (each.name, each.version) not in known:
-                kind = "probe" if each.name in experiment.probes else "measurement"
+                kind = "probe" if is_probe(each) else "measurement"
                 lacking[f"the {kind} {each.name} (version {each.version})"] += 1
         if save_weights and saved_by(about) is None:
             lacking["saved weights"] += 1
@@ -155,54 +156,3 @@ def _lacking(found: Mapping[Path, Experiment], save_weights: bool) -> list[str]:
 def same_folder(results: Path) -> str:
     """Option for reading the same results folder by another command."""
     return "" if results == cli_options.RESULTS else f" --results {results}"
-
-
-@click.command()
-@click.argument("folders", type=cli_options.Folder(), nargs=-1, required=True)
-@click.option("--out", type=cli_options.Folder(), required=True, help="Folder that gets the runs. It may have some already.")
-def merge(folders: Sequence[Path], out: Path) -> None:
-    """Merge the runs of several folders into one folder.
-
-    FOLDERS are folders of runs, for example from several machines. A run in several folders is copied once. If two files of a
-    run have different numbers, lgbench names both files. Tuning runs and saved weights are copied, too. Runs already in the
-    target folder stay unchanged, and no file is removed.
-    """
-    from lgbench.results import merging
-
-    try:
-        done = merging.merge(folders, out)
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted; every file that was written is whole. The same command merges the others") from None
-    weights = f", {done.weights} with weights" if done.weights else ""
-    echo(f"{counted(done.written, 'run')} written to {out}/{weights}; {done.equal} were there already")
-    if done.different:
-        for sentence in done.different:
-            complain(sentence)
-        files = counted(len(done.different), "file", "has", "have")
-        raise RunFileError(f"{files} other numbers than another file of the same run; keep one file of each")
-    if done.left_out:
-        warn(done.left_out)
-        raise RunFileError(f"{counted(len(done.left_out), 'file', 'is', 'are')} left out; all else is merged")
-
-
-@click.command()
-@click.option("--device", default="cuda", show_default=True, help="Device: cuda, mps, or cpu to try the command itself.")
-@click.option("--out", default="selftest.md", show_default=True, type=click.Path(path_type=Path), help="Report to write.")
-@click.option("--small", is_flag=True, help="A few steps of each part: whether the parts run, and no proof.")
-def selftest(device: str, out: Path, small: bool) -> None:
-    """Compare a GPU with a CPU, and measure its pace.
-
-    Every task with every norm scheme, captured and compiled steps, memory, populations of up to 1,024 models, bfloat16, and one
-    family under the protocol standard: about ten minutes on a GPU, without DuckDB and without a network. Exits with 1 if a part
-    does not hold, and with 2 if there is no such device.
-    """
-    from lgbench import selftest as parts
-    from lgbench.execution.device import choose_device
-
-    where = choose_device(device)
-    report, holds = parts.selftest(where, parts.SMALL if small else parts.Sizes(), complain)
-    out.write_text(report, encoding="utf-8")
-    echo(f"report written to {out}: please attach it to an issue")
-    if not holds:
-        complain(f"some part does not hold on {where.type}: see {out}")
-        raise SystemExit(1)

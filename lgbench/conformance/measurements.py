@@ -36,7 +36,7 @@ from lgbench.contracts import (
     Task,
     Tokens,
 )
-from lgbench.experiment.probes import is_probe
+from lgbench.experiment.components import is_probe
 from lgbench.measurement.scores import unwritten
 
 CONTEXTS, ANSWERS, CLASSES = 24, 3, 4

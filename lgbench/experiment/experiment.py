@@ -29,7 +29,6 @@ from lgbench.contracts import (
 )
 from lgbench.errors import Unsupported
 from lgbench.experiment.contexts import context_positions, string_positions
-from lgbench.experiment.probes import is_probe
 from lgbench.experiment.record import Evaluation, ExperimentRecord, Training
 from lgbench.experiment.tuning import Tuning
 from lgbench.noise import Noise
@@ -92,11 +91,6 @@ class Experiment(Tested):
     @property
     def run_id(self) -> str:
         return self.record.run_id
-
-    @property
-    def probes(self) -> tuple[str, ...]:
-        """Names of the probes."""
-        return tuple(measurement.name for measurement in self.measurements if is_probe(measurement))
 
     @cached_property
     def population_key(self) -> Hashable:

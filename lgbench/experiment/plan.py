@@ -1,4 +1,4 @@
-"""Planning: the names of a command become experiments with every setting resolved, and so does the record of a run."""
+"""Planning: the names of a command become experiments with every setting resolved."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from lgbench.errors import Unsupported, UsageError, unknown
 from lgbench.experiment import tuning
 from lgbench.experiment.components import (
     Components,
+    chosen_probes,
     experiment_of,
     family_of,
     find_entries,
     find_tasks,
     plugins_used,
     reason,
+    undefined,
 )
 from lgbench.experiment.contexts import board_lengths, no_answer_counts
 from lgbench.experiment.experiment import Experiment, has_dropout
-from lgbench.experiment.probes import chosen_probes, undefined
 from lgbench.experiment.protocols import Protocol, protocol_named
 from lgbench.experiment.record import PRECISIONS, ExperimentRecord, ProtocolUse
 from lgbench.experiment.settings import (
@@ -40,7 +41,6 @@ from lgbench.experiment.settings import (
     chosen_options,
     flat,
     grid,
-    is_json_object,
     options_of,
     override,
     setting_label,
@@ -265,48 +265,3 @@ def _acts(made: object) -> bool:
     if isinstance(made, nn.Module):
         return not all(type(each).forward in _IDLE for each in made.modules())
     return made not in (None, 1)
-
-
-class Replanner:
-    """Planner of experiments from records, with the plugins installed here. Plans each kind of run once, for all seeds."""
-
-    def __init__(self, registry: Registry) -> None:
-        self.registry = registry
-        self._planned: dict[Hashable, Experiment] = {}
-
-    def experiment(self, record: ExperimentRecord, probes: Sequence[str] = ()) -> Experiment:
-        """Experiment of `lgbench run` with the names in a record. Its run id may differ from the record's.
-
-        `probes` are the names of the run's probes; undefined probes are dropped. The outcome of a tuning is taken from the
-        record. Raises UsageError for unknown names and impossible pairs.
-        """
-        # The protocol's changes contain only the hash of a JSON object, so the object itself comes from the options.
-        objects = {key: value for key, value in record.options if isinstance(value, str) and is_json_object(value)}
-        same = (record.task, record.entry, record.optimizer, record.averagers, record.protocol, *objects.items(), tuple(probes))
-        if same not in self._planned:
-            name, precision = record.protocol.name, record.precision
-            changes = {key: objects.get(key, value) for key, value in record.protocol.changes if key != "precision"}
-            options = RunOptions(
-                record.task,
-                arch_of(record),
-                average=record.averagers,
-                seeds=(0,),
-                protocol=name,
-                set=changes,
-                optimizer=record.optimizer,
-                precision=precision,
-                probe=probes,
-            )
-            found = {each.record.task: each for each in plan(options, self.registry).experiments}
-            if record.task not in found:
-                raise UsageError(f"{record.task} is a family, and no task of it has that name")
-            self._planned[same] = found[record.task]
-        planned = self._planned[same].with_seed(record.seed)
-        if (asked := planned.record.tuning) and (said := record.tuning):
-            planned = planned.tuned(replace(asked, runs=said.runs, chosen=said.chosen))
-        return planned
-
-
-def arch_of(record: ExperimentRecord) -> str:
-    """Value of --arch for an entry: the entry without its optimizer, the value of --optimizer."""
-    return record.entry if record.optimizer == DEFAULT_OPTIMIZER else record.entry.removesuffix(f"+{record.optimizer}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -225,3 +225,28 @@ class ExperimentRecord:
     def title(self) -> str:
         """Entry, task and seed, for messages."""
         return f"{self.entry} on {self.task} seed {self.seed}"
+
+
+def flat(about: object, name: str = "") -> dict[str, object]:
+    """Nested settings under dotted names, such as train.steps; packages of a list under their own names.
+
+    >>> flat({"train": {"steps": 5}, "options": [("model.width", 8)], "plugins": [{"name": "mine", "version": "1.0"}]})
+    {'train.steps': 5, 'options.model.width': 8, 'plugins.mine.name': 'mine', 'plugins.mine.version': '1.0'}
+    """
+    if isinstance(about, list | tuple):
+        if all(isinstance(each, Mapping) and "name" in each for each in about):
+            about = {each["name"]: each for each in about}
+        elif all(isinstance(each, list | tuple) and len(each) == 2 for each in about):
+            about = dict(about)
+    if not isinstance(about, Mapping):
+        return {name: list(about) if isinstance(about, tuple) else about}  # JSON has lists alone
+    start = f"{name}." if name else ""
+    return {path: value for key, inner in about.items() for path, value in flat(inner, f"{start}{key}").items()}
+
+
+def differences(here: Mapping[str, object], there: Mapping[str, object]) -> Iterator[str]:
+    """A sentence for each name with different values in two flat dictionaries; `there` is from a file."""
+    for name in {**here, **there}:
+        if name not in here or name not in there or here[name] != there[name]:
+            own, filed = (ascii(each[name]) if name in each else "not set" for each in (here, there))
+            yield f"{name} is {filed:.200} in the file and {own:.200} here"

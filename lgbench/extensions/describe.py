@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lgbench.contracts import Answers, Architecture, Configurable, Executor, Facts, Language, Logger, Measurement, Task, Tokens
 from lgbench.errors import UsageError, message_of
-from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import PROTOCOLS, Protocol
 from lgbench.experiment.record import Training
 from lgbench.experiment.settings import OPTION_SECTIONS, options_of
@@ -57,11 +56,6 @@ def summaries(kind: str, registry: Registry) -> list[tuple[str, str]]:
     """Name and first sentence of each object of one kind."""
     items: Iterable[Any] = PROTOCOLS.values() if kind == "protocols" else registry.catalogs()[KINDS[kind]]
     return [(item.name, about(item).partition("\n")[0]) for item in items]
-
-
-def probes(registry: Registry) -> list[str]:
-    """Names of all probes."""
-    return sorted(measurement.name for measurement in registry.measurements if is_probe(measurement))
 
 
 def metric_table(registry: Registry) -> list[tuple[str, ...]]:

@@ -21,8 +21,8 @@ from lgbench.contracts import Answers, Task
 from lgbench.errors import LgbenchError, Refused, RunFileError, message_of
 from lgbench.experiment.contexts import eval_steps
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Replanner
-from lgbench.experiment.record import ExperimentRecord
+from lgbench.experiment.record import ExperimentRecord, differences
+from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import context_free_scores, evaluate, evaluate_at_eval_step
@@ -31,9 +31,8 @@ from lgbench.results import run_files
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import labels_of, rows_of
 from lgbench.results.run_schema import SCHEMA, Place
-from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, stored_in, with_rows
+from lgbench.results.stored_runs import RunMetadata, StoredRun, stored_in, with_rows
 from lgbench.results.submission_files import digest
-from lgbench.saved import rebuilt
 from lgbench.training.models import Curve, curve_steps
 
 
@@ -107,7 +106,8 @@ class _Inspector:
         """Experiment of a run, with the measurements of its file. Raises Refused if the installed packages differ."""
         metadata = stored.metadata
         made_with = {name: plugin.version for name, plugin in metadata.took_part.items()}
-        planned = rebuilt(stored, self._planner, made_with)
+        made_with["lgbench"] = metadata.environment.lgbench
+        planned = self._planner.rebuilt(stored.record, made_with, metadata.environment.git_commit)
         if wrong := [*_other_measurements(metadata, self._registry), *_other_tuning(stored.record)]:
             raise Refused(wrong)
         found = [self._registry.measurements.found(metric.name) for metric in metadata.measurements]

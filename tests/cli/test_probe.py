@@ -12,7 +12,7 @@ from helpers.saved_runs import HOW, SMALL, run_id
 from rich.console import Console
 
 import lgbench
-from lgbench.experiment.probes import is_probe
+from lgbench.experiment.components import is_probe
 from lgbench.extensions.registry import Registry
 from lgbench.reports.analyses import probe_table
 from lgbench.reports.tables import show

@@ -12,7 +12,7 @@ from helpers.registries import with_essentials
 import lgbench
 from lgbench import JsonFile, hookimpl
 from lgbench.errors import UsageError
-from lgbench.experiment.plan import Replanner
+from lgbench.experiment.replan import Replanner
 from lgbench.experiment.settings import json_content, setting_label
 from lgbench.extensions.loading import Distribution
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import lgbench_measurements
-from lgbench.experiment.probes import is_probe
+from lgbench.experiment.components import is_probe
 from lgbench.results import run_files, submission_files
 from lgbench.results.metrics import descriptions
 from lgbench.results.run_schema import SCHEMA, sealed

@@ -30,7 +30,7 @@ FITTED = "output_std"
 @click.option(
     "--probe",
     "probes",
-    type=Names("probes"),
+    type=Names("probe"),
     multiple=True,
     help="Probes, joined by commas, or all. Can be repeated.  [default: all that apply]",
 )
@@ -79,7 +79,7 @@ def probe_model(
     lgbench probe-model ./my-model --lengths 16:4096 --probe output_std --plot output-std.pdf
     """
     from lgbench.execution.device import choose_device, full_float32
-    from lgbench.experiment.probes import ALL, NONE, chosen_probes
+    from lgbench.experiment.components import ALL, NONE, chosen_probes
     from lgbench.reports import files, plots
     from lgbench_pretrained import readings
     from lgbench_pretrained.loading import Source, load

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lgbench import Internals, Measurement
 from lgbench.cli.main import main
 from lgbench.errors import UsageError
-from lgbench.experiment.probes import is_probe
+from lgbench.experiment.components import is_probe
 from lgbench.extensions.registry import Registry
 from lgbench.reports.figure import above_zero
 from lgbench_pretrained import attention as attention_module
