@@ -26,8 +26,8 @@ from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
 from lgbench.options import RunOptions
 from lgbench.training.data import Step, stream
-from lgbench.training.population import Population
-from lgbench.training.train import Captured, captures
+from lgbench.training.population import Compiled, Population
+from lgbench.training.program import Captured, captures
 
 CASES = [
     ("set-complement", "pre-norm", 1),
@@ -88,7 +88,7 @@ def main() -> None:
         batches = list(islice(stream(members, experiments[0].train, device), chosen.steps))
         with torch.no_grad(), fresh_cache(), no_programs():
             plain = seconds(population.advance, batches, device)
-            compiled = population.compiled(lambda: None)
+            compiled = Compiled(population, lambda sentence: None)
             needed = timed(lambda: compiled(*batches[0].tensors), device)  # noqa: B023
             saved = plain - seconds(compiled, batches, device)
         rows.add_row(

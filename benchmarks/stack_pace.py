@@ -11,7 +11,7 @@ from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
 from lgbench.options import RunOptions
 from lgbench.training.data import stream
-from lgbench.training.population import Population
+from lgbench.training.population import Compiled, Population
 
 CPU = torch.device("cpu")
 
@@ -23,7 +23,7 @@ def stack_pace(
     experiments = plan(RunOptions(task, entry, seeds=range(models), set=changes), registry).experiments
     population = Population(experiments, CPU)
     batches = list(islice(stream([(e.task, e.seed) for e in experiments], experiments[0].train, CPU), steps))
-    advance = population.compiled(lambda: None) if compile else population.advance
+    advance = Compiled(population, lambda sentence: None) if compile else population.advance
 
     def measured() -> float:
         times = []

@@ -5,6 +5,7 @@ Nothing here waits for the device: training curve and first diverged step are te
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 
@@ -14,12 +15,14 @@ from torch.func import stack_module_state
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from lgbench.contracts import Schedule, State, Weights
+from lgbench.errors import lacks_memory, message_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.noise import Noise
 from lgbench.randomness import Random, device_of_data, key_of
+from lgbench.terminal import duration
 from lgbench.training.data import CHUNK, batch_shapes
 from lgbench.training.models import Models, curve_steps
-from lgbench.training.program import NOTHING, SMALLEST, Function, SizesMatter, program, traced
+from lgbench.training.program import NOTHING, SMALLEST, Function, SizesMatter, Varying, program, traced
 from lgbench.training.step import Layout, Rates, TrainState, counting, overwrite, step_of, views
 
 NOISE_AT_ONCE = 2**18
@@ -107,48 +110,16 @@ class Population:
         """Training step on the tensors of a :class:`lgbench.training.data.Step` -> losses (P,), in nats."""
         return self._step(self.state, self.buffers, self._rates, *batch)
 
-    def compiled(self, report: Callable[[], None], ran: Callable[[], None] = lambda: None) -> Function:
-        """:meth:`advance` as one program for batches of all lengths, or as one program for each length.
-
-        A program is made at the first batch of its shape. Calls `report` before compiling, and `ran` after a program has run.
-        Before any tensor changes, the first call may raise any error of tracing or compiling.
-
-        With varying lengths, contexts of a single position always use the plain step. Whether one program serves all other
-        lengths is known only at the first longer batch, and a step must not depend on the order of batches.
-        """
-        own, step = self._flat()
-        programs: dict[Hashable, Function] = {}
-        lengths_vary = self.batch_shapes > 1
-        varying = {len(own): POSITIONS} if lengths_vary else NOTHING
-
-        def advance(*batch: Tensor) -> Tensor:
-            nonlocal varying
-            if lengths_vary and batch[0].shape[POSITIONS] < SMALLEST:
-                return self.advance(*batch)
-            batch = (batch[0].contiguous(), *batch[1:])  # as the strides of a program are
-            shapes = "all" if varying else tuple(tensor.shape for tensor in batch)
-            if shapes not in programs:
-                try:
-                    programs[shapes] = program(step, [*own, *batch], report, varying)
-                except SizesMatter:
-                    varying = NOTHING
-                    return advance(*batch)
-            losses = programs[shapes](*own, *batch)
-            ran()
-            return losses
-
-        return advance
-
     def traces_all_lengths(self, batch: Sequence[Tensor]) -> bool:
         """Whether one program serves batches of all lengths. Traces without computing."""
-        own, step = self._flat()
+        own, step = self.flat()
         try:
             traced(step, [*own, *batch], {len(own): POSITIONS})
         except SizesMatter:
             return False
         return True
 
-    def _flat(self) -> tuple[list[Tensor], Function]:
+    def flat(self) -> tuple[list[Tensor], Function]:
         """Tensors of a step, all changed in place, and :meth:`advance` as a function of the tensors and a batch."""
         own, form = tree_flatten((self.state, self.buffers, self._rates))
 
@@ -194,6 +165,58 @@ class Population:
         return {**fields, "curve": self.curve} | {
             name: tensor for prefix, state in states.items() for name, tensor in _named(prefix, state).items()
         }
+
+
+class Compiled:
+    """Compiled training step: one program for batches of all lengths, or one program for each length.
+
+    A program is made at the first batch of its shape. The plain step runs if there is no C++ compiler, if the model cannot be
+    traced and, with varying lengths, for contexts of a single position: whether one program serves all other lengths is known
+    only at the first longer batch, and a step must not depend on the order of batches.
+    """
+
+    def __init__(self, population: Population, say: Callable[[str], None]) -> None:
+        self.population, self.say = population, say
+        self.compiles = True
+        """Whether steps are compiled. Certain only after the first program has run."""
+        self._own, self._step = population.flat()
+        self._shortest = SMALLEST if population.batch_shapes > 1 else 0
+        self._varying: Varying = {len(self._own): POSITIONS} if population.batch_shapes > 1 else NOTHING
+        self._programs: dict[Hashable, Function] = {}
+        self._works = False
+        """Whether a program has run."""
+        self._began: float | None = None
+
+    def __call__(self, *batch: Tensor) -> Tensor:
+        if not self.compiles or batch[0].shape[POSITIONS] < self._shortest:
+            return self.population.advance(*batch)
+        try:
+            losses = self._advance(batch[0].contiguous(), *batch[1:])  # as the strides of a program are
+        except Exception as error:  # tracing and compiling may raise anything, before a tensor is changed
+            if self._works or lacks_memory(error):
+                raise
+            self.say(f"the training step cannot be compiled here and runs as it is: {message_of(error)}")
+            self.compiles = False
+            return self.population.advance(*batch)
+        self._works = True
+        if self._began is not None:
+            self.say(f"compiled the training step in {duration(time.monotonic() - self._began)}")
+            self._began = None
+        return losses
+
+    def _advance(self, *batch: Tensor) -> Tensor:
+        shapes = "all" if self._varying else tuple(tensor.shape for tensor in batch)
+        if shapes not in self._programs:
+            try:
+                self._programs[shapes] = program(self._step, [*self._own, *batch], self._begin, self._varying)
+            except SizesMatter:
+                self._varying = NOTHING
+                return self._advance(*batch)
+        return self._programs[shapes](*self._own, *batch)
+
+    def _begin(self) -> None:
+        self.say("compiling the training step")
+        self._began = time.monotonic()
 
 
 def _copied(weights: Weights) -> Weights:

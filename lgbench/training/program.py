@@ -1,4 +1,7 @@
-"""Programs: a function of tensors traced as one graph, also for varying sizes, compiled and kept in the user's cache."""
+"""Programs: a function of tensors traced as one graph, also for varying sizes, compiled and kept in the user's cache.
+
+On a GPU, functions of tensors are also captured as CUDA graphs.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +30,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.overrides import TorchFunctionMode
 
 from lgbench.atomic_files import replaced
+from lgbench.errors import first_line, lacks_memory
 from lgbench.lock import Lock
 
 Varying = Mapping[int, int]
@@ -223,3 +227,72 @@ def _processor() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     return "\n".join(next((line for line in lines if line.startswith(key)), "") for key in ("model name", "flags", "Features"))
+
+
+def captures(device: torch.device) -> bool:
+    """Whether a device captures functions of tensors as graphs."""
+    return device.type == "cuda"
+
+
+class Graph(Protocol):
+    """Captured function, such as a `torch.cuda.CUDAGraph`."""
+
+    def replay(self) -> None:
+        """Run the function again on the same memory."""
+
+
+class Captured:
+    """Function of tensors as CUDA graphs, one for each shape of the arguments. A graph launches all kernels at once.
+
+    The function must change tensors in place. The first call for a shape runs without a graph, and lets libraries set up the
+    device; the second call is captured. A function that waits for the device cannot be captured and runs without a graph.
+    """
+
+    def __init__(self, function: Callable[..., Any], say: Callable[[str], None]) -> None:
+        self.function, self.say = function, say
+        self.seen: set[Hashable] = set()
+        self.graphs: dict[Hashable, tuple[Graph, tuple[Tensor, ...], Any]] = {}
+        self.works = True
+        self.stream: torch.cuda.Stream | None = None
+        self.memory: Any = None
+        """Memory pool shared by all graphs, because graphs run one after another."""
+
+    def __call__(self, *arguments: Tensor) -> Any:
+        shape = tuple(argument.shape for argument in arguments)
+        if not self.works or shape not in self.seen:
+            self.seen.add(shape)
+            return self._on_side(arguments)
+        if shape not in self.graphs:
+            try:
+                self.graphs[shape] = self._capture(arguments)
+            except RuntimeError as error:  # nothing was run: capturing only records
+                if lacks_memory(error):
+                    raise
+                self.works = False
+                self.graphs.clear()
+                self.say(f"the training step cannot be captured as a CUDA graph and runs as it is: {first_line(error)}")
+                return self._on_side(arguments)
+        graph, places, result = self.graphs[shape]
+        for place, argument in zip(places, arguments, strict=True):
+            place.copy_(argument)
+        graph.replay()
+        return result
+
+    def _on_side(self, arguments: tuple[Tensor, ...]) -> Any:
+        """Run on a side stream, as capturing does. Always the same stream, because each stream has separate workspaces."""
+        if self.stream is None:
+            self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            result = self.function(*arguments)
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return result
+
+    def _capture(self, arguments: tuple[Tensor, ...]) -> tuple[Graph, tuple[Tensor, ...], Any]:
+        places = tuple(argument.clone() for argument in arguments)
+        graph = torch.cuda.CUDAGraph()
+        self.memory = self.memory or torch.cuda.graph_pool_handle()
+        # On our own stream: torch's default stream for capturing belongs to the device of the process's first capture.
+        with torch.cuda.graph(graph, pool=self.memory, stream=self.stream):
+            result = self.function(*places)
+        return graph, places, result

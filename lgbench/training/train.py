@@ -1,132 +1,23 @@
-"""Training of a population: its step compiled or captured as CUDA graphs, its checkpoints, and measurements on the way."""
+"""Training of a population, with its checkpoints and with measurements on the way."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from lgbench.errors import RunFileError, first_line, lacks_memory, message_of
+from lgbench.errors import RunFileError, first_line
 from lgbench.experiment.experiment import Experiment
-from lgbench.terminal import duration
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.data import stream
 from lgbench.training.models import Curve, Models, Trained
-from lgbench.training.population import Population
-from lgbench.training.program import Function
-
-
-class Compiled:
-    """Compiled training step. Without a C++ compiler, or with an untraceable model, the plain step runs."""
-
-    def __init__(self, population: Population, say: Callable[[str], None]) -> None:
-        self.say = say
-        self.advance, self.plain = population.compiled(self._begin, self._ran), population.advance
-        self.works = False
-        """Whether a program has run."""
-        self._began: float | None = None
-
-    def __call__(self, *batch: Tensor) -> Tensor:
-        try:
-            losses = self.advance(*batch)
-        except Exception as error:  # tracing and compiling may raise anything, before a tensor is changed
-            if self.works or self.advance is self.plain or lacks_memory(error):
-                raise
-            reason = message_of(error)
-            self.say(f"the training step cannot be compiled here and runs as it is: {reason}")
-            self.advance = self.plain
-            return self.advance(*batch)
-        if self._began is not None:
-            self.say(f"compiled the training step in {duration(time.monotonic() - self._began)}")
-            self._began = None
-        return losses
-
-    def _ran(self) -> None:
-        self.works = True
-
-    @property
-    def compiles(self) -> bool:
-        """Whether steps are compiled. Certain only after the first program has run."""
-        return self.advance is not self.plain
-
-    def _begin(self) -> None:
-        self.say("compiling the training step")
-        self._began = time.monotonic()
-
-
-def captures(device: torch.device) -> bool:
-    """Whether a device captures functions of tensors as graphs."""
-    return device.type == "cuda"
-
-
-class Graph(Protocol):
-    """Captured function, such as a `torch.cuda.CUDAGraph`."""
-
-    def replay(self) -> None:
-        """Run the function again on the same memory."""
-
-
-class Captured:
-    """Function of tensors as CUDA graphs, one for each shape of the arguments. A graph launches all kernels at once.
-
-    The function must change tensors in place. The first call for a shape runs without a graph, and lets libraries set up the
-    device; the second call is captured. A function that waits for the device cannot be captured and runs without a graph.
-    """
-
-    def __init__(self, function: Callable[..., Any], say: Callable[[str], None]) -> None:
-        self.function, self.say = function, say
-        self.seen: set[Hashable] = set()
-        self.graphs: dict[Hashable, tuple[Graph, tuple[Tensor, ...], Any]] = {}
-        self.works = True
-        self.stream: torch.cuda.Stream | None = None
-        self.memory: Any = None
-        """Memory pool shared by all graphs, because graphs run one after another."""
-
-    def __call__(self, *arguments: Tensor) -> Any:
-        shape = tuple(argument.shape for argument in arguments)
-        if not self.works or shape not in self.seen:
-            self.seen.add(shape)
-            return self._on_side(arguments)
-        if shape not in self.graphs:
-            try:
-                self.graphs[shape] = self._capture(arguments)
-            except RuntimeError as error:  # nothing was run: capturing only records
-                if lacks_memory(error):
-                    raise
-                self.works = False
-                self.graphs.clear()
-                self.say(f"the training step cannot be captured as a CUDA graph and runs as it is: {first_line(error)}")
-                return self._on_side(arguments)
-        graph, places, result = self.graphs[shape]
-        for place, argument in zip(places, arguments, strict=True):
-            place.copy_(argument)
-        graph.replay()
-        return result
-
-    def _on_side(self, arguments: tuple[Tensor, ...]) -> Any:
-        """Run on a side stream, as capturing does. Always the same stream, because each stream has separate workspaces."""
-        if self.stream is None:
-            self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            result = self.function(*arguments)
-        torch.cuda.current_stream().wait_stream(self.stream)
-        return result
-
-    def _capture(self, arguments: tuple[Tensor, ...]) -> tuple[Graph, tuple[Tensor, ...], Any]:
-        places = tuple(argument.clone() for argument in arguments)
-        graph = torch.cuda.CUDAGraph()
-        self.memory = self.memory or torch.cuda.graph_pool_handle()
-        # On our own stream: torch's default stream for capturing belongs to the device of the process's first capture.
-        with torch.cuda.graph(graph, pool=self.memory, stream=self.stream):
-            result = self.function(*places)
-        return graph, places, result
-
+from lgbench.training.population import Compiled, Population
+from lgbench.training.program import Captured, Function, captures
 
 ReportStep = Callable[[int, Callable[[], float]], None]
 """Called after every step with the number of steps done and a function for the mean loss of the latest step."""

@@ -20,7 +20,8 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.training import train as training
 from lgbench.training.models import Trained
 from lgbench.training.population import Population
-from lgbench.training.train import Captured, train
+from lgbench.training.program import Captured
+from lgbench.training.train import train
 
 CPU = torch.device("cpu")
 WAITING = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "_unique", "_unique2", "unique_dim"}

@@ -14,8 +14,8 @@ from lgbench.errors import RunFileError
 from lgbench.training import checkpoint as checkpoint_module
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.data import stream
-from lgbench.training.population import Population
-from lgbench.training.train import Compiled, train
+from lgbench.training.population import Compiled, Population
+from lgbench.training.train import train
 
 AWKWARD = [float("nan"), float("inf"), -float("inf"), -0.0, 1e-45, 1 / 3]
 
@@ -224,16 +224,23 @@ def test_an_unusable_checkpoint_is_reported_and_training_starts_anew_with_the_sa
     assert str(path) in sentence and sentence.endswith("training starts from its beginning")
 
 
+PROGRAM = "lgbench.training.population.program"
+
+
+def no_compiler(*arguments):
+    raise RuntimeError("no compiler")
+
+
 @pytest.fixture
-def compiling(monkeypatch) -> list[Population]:
-    """Compiling takes no time here and changes nothing; the populations for which it was done."""
-    done: list[Population] = []
+def compiling(monkeypatch) -> list[object]:
+    """Compiling takes no time here and changes nothing; the steps for which it was done."""
+    done: list[object] = []
 
-    def compiled(population, report, ran):
-        done.append(population)
-        return lambda inputs, targets: population.advance(inputs, targets)
+    def program(step, arguments, report, varying):
+        done.append(step)
+        return step
 
-    monkeypatch.setattr(Population, "compiled", compiled)
+    monkeypatch.setattr(PROGRAM, program)
     return done
 
 
@@ -252,27 +259,20 @@ def test_training_continues_compiled_or_not_as_it_began_and_says_so(toy_registry
 
 
 def test_a_step_that_could_not_be_compiled_is_not_compiled_where_training_goes_on(toy_registry, planned, path, monkeypatch):
-    def impossible(inputs, targets):
-        raise RuntimeError("no compiler")
-
     experiments = planned(toy_registry, "toy-walk", "toy-table", train_steps=20)
-    monkeypatch.setattr(Population, "compiled", lambda population, report, ran: impossible)
+    monkeypatch.setattr(PROGRAM, no_compiler)
     with pytest.raises(KeyboardInterrupt):
         train(experiments, CPU, stopping_after(7), compile=True, checkpoint=Checkpoint(path, 0))
-    monkeypatch.setattr(Population, "compiled", lambda population, report, ran: pytest.fail("it began without"))
+    monkeypatch.setattr(PROGRAM, lambda *arguments: pytest.fail("it began without"))
     assert not train(experiments, CPU, compile=True, checkpoint=Checkpoint(path, 0)).compiled
 
 
-def test_a_step_of_one_position_which_is_never_compiled_does_not_hide_that_others_cannot_be():
-    def advance(inputs):
-        if inputs.shape[1] > 1:
-            raise RuntimeError("no compiler")
-        return plain(inputs)
-
-    plain, said = (lambda inputs: inputs.sum(1)), []
-    compiled = Compiled(SimpleNamespace(compiled=lambda report, ran: advance, advance=plain), said.append)
-    assert compiled(torch.ones(2, 1)).tolist() == [1, 1] and compiled.compiles
-    assert compiled(torch.ones(2, 2)).tolist() == [2, 2] and not compiled.compiles
+def test_a_step_of_one_position_which_is_never_compiled_does_not_hide_that_others_cannot_be(monkeypatch):
+    monkeypatch.setattr(PROGRAM, no_compiler)
+    plain, said = (lambda inputs: inputs.sum((1, 2))), []
+    compiled = Compiled(SimpleNamespace(flat=lambda: ([], plain), batch_shapes=2, advance=plain), said.append)
+    assert compiled(torch.ones(2, 1, 1)).tolist() == [1, 1] and compiled.compiles
+    assert compiled(torch.ones(2, 1, 2)).tolist() == [2, 2] and not compiled.compiles
     assert said == ["the training step cannot be compiled here and runs as it is: RuntimeError: no compiler"]
 
 
