@@ -20,14 +20,13 @@ import pyarrow.compute as pc
 
 from lgbench import RunOptions
 from lgbench.contracts import LEARNING_RATE
+from lgbench.execution.command import Command, one_of_each
 from lgbench.execution.progress import ProgressDisplay
-from lgbench.execution.tuning import one_of_each
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
 from lgbench.experiment.replan import arch_of
 from lgbench.experiment.tuning import Tuning, TuningRun, tenths
 from lgbench.extensions.registry import Registry
-from lgbench.functions import Command
 from lgbench.results import run_files
 from lgbench.results.rows import labels_of
 from lgbench.results.run_schema import SCHEMA

@@ -18,8 +18,8 @@ from lgbench.errors import LgbenchError, Unsupported, UsageError
 from lgbench.hookspecs import hookimpl
 
 if TYPE_CHECKING:
+    from lgbench.execution.command import run
     from lgbench.external import evaluate_model
-    from lgbench.functions import run
     from lgbench.options import RunOptions
     from lgbench.randomness import Random
     from lgbench.results.leaderboard import read_results
@@ -51,7 +51,7 @@ _LAZY = {
     "load": "lgbench.saved",
     "probe": "lgbench.saved",
     "read_results": "lgbench.results.leaderboard",
-    "run": "lgbench.functions",
+    "run": "lgbench.execution.command",
 }
 
 

@@ -18,12 +18,12 @@ from lgbench.options import RunOptions
 from lgbench.terminal import counted, duration
 
 if TYPE_CHECKING:
+    from lgbench.execution.command import Command
     from lgbench.execution.progress import ConsoleProgress
     from lgbench.execution.scheduler import PlanOutcome
     from lgbench.experiment.experiment import Experiment
     from lgbench.experiment.plan import Plan
     from lgbench.extensions.registry import Registry
-    from lgbench.functions import Command
 
 
 @click.command()
@@ -38,7 +38,7 @@ def run(options: RunOptions, dry_run: bool) -> None:
     commands at the same time share the work. A protocol may have tuning runs, which come first and choose a learning rate for
     each entry on each task.
     """
-    from lgbench.functions import with_functions
+    from lgbench.execution.command import with_functions
 
     options = with_functions(options)
     run_request(options, installed([*map(Path, options.plugins)]), dry_run)
@@ -46,8 +46,8 @@ def run(options: RunOptions, dry_run: bool) -> None:
 
 def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) -> None:
     """Carry out the command of some options, and print the outcome. Raises RunFailed if any run failed."""
+    from lgbench.execution.command import Command
     from lgbench.execution.progress import ConsoleProgress
-    from lgbench.functions import Command
 
     display = ConsoleProgress(console(stderr=True))
     command = Command.of(options, registry, display)
@@ -93,7 +93,7 @@ def _forecast(command: Command) -> None:
 
 def _longer(options: RunOptions, registry: Registry, display: ConsoleProgress) -> str:
     """Sentence about the boards' protocol, with the time for the same runs under that protocol."""
-    from lgbench.execution.tuning import LearningRates
+    from lgbench.execution.command import LearningRates
     from lgbench.experiment.plan import plan
 
     try:

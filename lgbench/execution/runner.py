@@ -21,6 +21,7 @@ from lgbench.execution.work_queue import CHECKPOINT, PlannedPopulation, path_of
 from lgbench.experiment.contexts import eval_steps
 from lgbench.experiment.experiment import Experiment, Tested
 from lgbench.experiment.record import LoadedPlugin
+from lgbench.experiment.tuning import TuningRun, coarse
 from lgbench.extensions.loading import Distribution
 from lgbench.measurement.evaluate import context_free_scores, evaluate, evaluate_at_eval_step
 from lgbench.measurement.probing import probe
@@ -187,3 +188,17 @@ def run_metadata(
         "seconds": asdict(seconds),
         **Facts.field(tested.task),
     }
+
+
+def tuning_run(path: Path) -> TuningRun:
+    """Outcome of a tuning run, from its sound file."""
+    rows, metadata = run_files.read(path).to_pylist(), run_files.metadata(path)
+    about, made = metadata["experiment"], metadata["execution"]
+    return TuningRun(
+        lr=about["train"]["lr"],
+        seed=about["seed"],
+        losses=coarse([(r["step"], r["value"], r["n"]) for r in rows if r["metric"] == "train_loss"], about["train"]["steps"]),
+        diverged_step=rows[0]["diverged_step"],
+        population=made["population"],
+        compiled=made["compiled"],
+    )

@@ -20,8 +20,7 @@ import torch
 from lgbench.errors import lacks_memory
 from lgbench.execution.device import Execution, as_in_runs, environment
 from lgbench.execution.progress import Phase, ProgressDisplay
-from lgbench.execution.runner import PopulationRunner
-from lgbench.execution.tuning import tuning_run
+from lgbench.execution.runner import PopulationRunner, tuning_run
 from lgbench.execution.work_queue import PlannedPopulation, path_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.tuning import TuningRun

@@ -18,12 +18,12 @@ from helpers.logged import SETTINGS, numbers_in, numbers_of
 import lgbench
 from lgbench import Executor, Pool, UsageError
 from lgbench.errors import RunFailed
+from lgbench.execution.command import Command, executor_named
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.execution.workers import Local
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
-from lgbench.functions import Command, executor_named
 from lgbench.options import RunOptions
 from lgbench.results import run_files
 

@@ -26,13 +26,13 @@ import lgbench
 from lgbench import UsageError
 from lgbench.cli.main import main
 from lgbench.execution import runner
+from lgbench.execution.command import Command
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.replan import Replanner
 from lgbench.experiment.tuning import HIGHEST, LOWEST, Tuning, TuningRun
 from lgbench.extensions.registry import Registry
-from lgbench.functions import Command
 from lgbench.options import RunOptions
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results

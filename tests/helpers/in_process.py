@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lgbench import Demand, Pool, functions
-from lgbench.execution import workers
+from lgbench import Demand, Pool
+from lgbench.execution import command, workers
 from lgbench.execution.device import Execution
 from lgbench.execution.loggers import Loggers
 from lgbench.execution.progress import ProgressDisplay
@@ -72,8 +72,8 @@ _LATEST: list[Registry] = []
 
 def train_here(patch: pytest.MonkeyPatch) -> None:
     """Let `lgbench run` and :func:`lgbench.run` train in this process, and jobs in that of the executor."""
-    patch.setattr(functions, "resolve", _resolved)
-    patch.setattr(functions, "Local", _Here)
+    patch.setattr(command, "resolve", _resolved)
+    patch.setattr(command, "Local", _Here)
     patch.setattr(workers, "trained_alone", _trained_here)
 
 
@@ -88,7 +88,7 @@ def in_process() -> Iterator[None]:
 @pytest.fixture
 def worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training in worker processes, as users have it."""
-    monkeypatch.setattr(functions, "Local", Local)
+    monkeypatch.setattr(command, "Local", Local)
     monkeypatch.setattr(workers, "trained_alone", trained_alone)
 
 

@@ -28,7 +28,7 @@ import json, os, socket, sys, traceback
 import pytest
 from importlib.metadata import entry_points
 import torch._dynamo, torch.utils.flop_counter  # the first gradient and the first count of operators import them
-import lgbench.functions, lgbench.execution.progress, lgbench.reports.curves
+import lgbench.execution.command, lgbench.execution.progress, lgbench.reports.curves
 from lgbench.cli.main import main
 sys.path.insert(0, sys.argv[2])
 from helpers.in_process import train_here

@@ -23,11 +23,11 @@ from lgbench import hookimpl
 from lgbench.contracts import Answers
 from lgbench.errors import Refused
 from lgbench.execution import device
+from lgbench.execution.command import Command
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.experiment.plan import plan
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.extensions.registry import Registry
-from lgbench.functions import Command
 from lgbench.measurement.evaluate import evaluate
 from lgbench.options import RunOptions
 from lgbench.results import run_files

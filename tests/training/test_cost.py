@@ -12,10 +12,10 @@ from helpers.planning import plan_of
 from helpers.toy_registries import experiment_of
 
 from lgbench.errors import UsageError
+from lgbench.execution.command import LearningRates
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import Scheduler, grouped
-from lgbench.execution.tuning import LearningRates
 from lgbench.execution.workers import Setup
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate
