@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-import lgbench
 from lgbench.errors import first_line, lacks_memory
+from lgbench.execution.command import run
 from lgbench.execution.device import environment
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import plan
@@ -231,7 +231,7 @@ class Selftest:
         self.say("set-complement under the protocol standard, with its tuning runs")
         started = time.perf_counter()
         with TemporaryDirectory() as folder:
-            rows = lgbench.run(
+            rows = run(
                 "set-complement",
                 ["pre-norm", "post-norm"],
                 seeds=range(5) if self.sizes.standard is None else range(2),

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from lgbench.contracts import Facts
 from lgbench.errors import RunFileError
+from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord, LoadedPlugin, flat
 from lgbench.results import run_files
 from lgbench.results.metrics import Metric
@@ -143,6 +144,18 @@ class StoredRun:
         if saved is None:
             raise RunFileError(f"{self.where} saved no weights; make the run with --save-weights, in a folder that lacks it")
         return run_files.read_weights(saved.beside(run_files.path_for(self.path.parent, self.record)), saved)
+
+
+@dataclass(frozen=True)
+class Run(StoredRun):
+    """A stored run after a successful inspection."""
+
+    rows: pa.Table
+    """In the schema of run files."""
+    experiment: Experiment
+    """Experiment planned from the metadata with the installed plugins, with the measurements of the file."""
+    content: str
+    """Digest of metadata and rows."""
 
 
 def stored(path: Path) -> list[StoredRun]:

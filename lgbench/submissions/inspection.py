@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -31,21 +31,9 @@ from lgbench.results import run_files
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import labels_of, rows_of
 from lgbench.results.run_schema import SCHEMA, Place
-from lgbench.results.stored_runs import RunMetadata, StoredRun, stored_in, with_rows
+from lgbench.results.stored_runs import Run, RunMetadata, StoredRun, stored_in, with_rows
 from lgbench.results.submission_files import digest
 from lgbench.training.models import Curve, curve_steps
-
-
-@dataclass(frozen=True)
-class Run(StoredRun):
-    """A stored run after a successful inspection."""
-
-    rows: pa.Table
-    """In the schema of run files."""
-    experiment: Experiment
-    """Experiment planned from the metadata with the installed plugins, with the measurements of the file."""
-    content: str
-    """Digest of metadata and rows."""
 
 
 def found_in(given: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:

@@ -15,7 +15,7 @@ from lgbench.contracts import CONTEXT_FREE, SOUNDNESS
 from lgbench.errors import message_of
 from lgbench.experiment.tuning import TuningRun
 from lgbench.results.run_schema import Number, Place, numbers_in
-from lgbench.submissions.inspection import Run
+from lgbench.results.stored_runs import Run
 
 MAX_DISAGREEMENTS = 5
 """Maximum of disagreements shown for a run."""

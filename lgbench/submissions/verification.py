@@ -29,9 +29,8 @@ from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
 from lgbench.results import run_files
 from lgbench.results.rows import rows_of
-from lgbench.results.stored_runs import ExecutionRecord, StoredRun
+from lgbench.results.stored_runs import ExecutionRecord, Run, StoredRun
 from lgbench.saved import models_of
-from lgbench.submissions.inspection import Run
 from lgbench.submissions.verdict import Failure, RerunVerdict, Tolerance
 
 MAX_MODELS = 64

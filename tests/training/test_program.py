@@ -61,7 +61,7 @@ def test_a_function_that_does_other_things_for_other_sizes_has_no_such_graph(fun
 def test_the_training_step_is_one_graph_for_all_lengths(registry, planned, task, schemes):
     for experiment in planned(registry, task, schemes, train_batch=4, train_steps=12):
         population, found = Population([experiment], CPU), set()
-        own, step = population._flat()
+        own, step = population.flat()
         graph = None
         for batch in stream([(experiment.task, 0)], experiment.train, CPU):
             if batch.inputs.shape[2] < 2:
