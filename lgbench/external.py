@@ -26,9 +26,8 @@ from lgbench.experiment.experiment import Tested
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS
 from lgbench.experiment.record import EXTERNAL, EXTERNAL_VERSION, Evaluation, ExperimentRecord, ProtocolUse, Training
 from lgbench.experiment.settings import check_settings, flat, override
-from lgbench.extensions.catalog import Found
 from lgbench.extensions.function_files import as_name, require_logits
-from lgbench.extensions.registry import Registry
+from lgbench.extensions.registry import Found, Registry
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import context_free_scores, evaluate
 from lgbench.measurement.scores import Score, reasons

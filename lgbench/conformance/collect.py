@@ -15,11 +15,10 @@ from lgbench.conformance.models import MODEL, TESTED, TRAINED
 from lgbench.conformance.parts import ATTENTIONS, NORMS, POSITION_CODES
 from lgbench.conformance.tasks import TASKS
 from lgbench.conformance.updates import AVERAGERS, OPTIMIZERS
-from lgbench.contracts.services import option_types
+from lgbench.contracts.training import option_types
 from lgbench.errors import LgbenchError, PluginError
 from lgbench.extensions import describe
-from lgbench.extensions.catalog import require_declared
-from lgbench.extensions.registry import Plugin, Registry
+from lgbench.extensions.registry import Plugin, Registry, require_declared
 
 LOGGERS = Rules[[contracts.Logger]]()
 EXECUTORS = Rules[[contracts.Executor]]()

@@ -1,4 +1,4 @@
-"""The contracts between the core and its plugins: tasks, architectures and their parts, training, measurements and services."""
+"""The contracts between the core and its plugins: tasks, architectures and their parts, training and measurements."""
 # ruff: noqa: F403, F405
 
 from __future__ import annotations
@@ -6,7 +6,6 @@ from __future__ import annotations
 from lgbench.contracts.measurements import *  # none of them imports torch, which `lgbench --help` does without.
 from lgbench.contracts.models import *
 from lgbench.contracts.names import *
-from lgbench.contracts.services import *
 from lgbench.contracts.tasks import *
 from lgbench.contracts.training import *
 

@@ -1,14 +1,16 @@
-"""Optimizers and averagers of weights.
+"""Training: optimizers, averagers of weights, executors, which train populations elsewhere, and loggers of trainings.
 
 P counts the models of a population, N the trained parameters of one model.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_type_hints
 
 from lgbench.contracts.names import Configurable, Named
 
@@ -85,4 +87,130 @@ class Averager(Named):
         start: initial weight. path: step and weight of each update. `lgbench check` compares `update` with this reference.
         None without an independent formula.
         """
+        return None
+
+
+class Submitted(Protocol):
+    """A function that was submitted. Futures of `concurrent.futures` are such objects."""
+
+    def done(self) -> bool:
+        """Whether the function has ended. Called several times a second."""
+
+    def result(self) -> Any:
+        """Its return value. Raises an exception if the function was lost, for example with its machine."""
+
+    def cancel(self) -> Any:
+        """Stop the function, if possible also in the middle."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """An engine that is ready."""
+
+    submit: Callable[[Callable[[], Any]], Submitted]
+    """Starts a function without arguments. The function and its return value can be pickled."""
+    workers: int
+    """Number of functions that are submitted at the same time."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a command needs of an engine."""
+
+    workers: int | None
+    """Number of populations to train at the same time, from --workers; None for the engine's choice."""
+    gpu: bool
+    """Whether each function needs a GPU. Otherwise it needs one core, and threads are limited by `environ`."""
+    environ: dict[str, str]
+    """Environment variables for the processes of the functions."""
+    folder: Path
+    """Hidden folder for files of the engine, beside the run files. Need not exist."""
+
+
+class Executor(Named):
+    """An engine. The options of a user are the fields of a frozen dataclass that extends this class.
+
+    A field has a default and the type str, int, float or bool, or one of these or None. `--executor-option jobs=4` sets it.
+    `__post_init__` may raise :class:`lgbench.UsageError` for values out of range. Submitted functions train one population
+    each, and one process may train one population at a time.
+    """
+
+    @abstractmethod
+    def open(self, demand: Demand) -> AbstractContextManager[Pool]:
+        """The engine, until the context ends. The end of the context stops all functions that still run.
+
+        Raises :class:`lgbench.UsageError` with the reason why the engine cannot be used.
+        """
+
+
+def option_types(executor: Executor) -> dict[str, Any]:
+    """Types of an executor's options by name."""
+    if not is_dataclass(executor):
+        return {}
+    hints = get_type_hints(type(executor))
+    return {field.name: hints[field.name] for field in fields(executor)}
+
+
+Setting = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """One run of lgbench: one model with one seed."""
+
+    name: str
+    """The name of its run file without the suffix."""
+    tags: Mapping[str, str]
+    """By "task", "family", "entry", "seed", "protocol" and "run_id"."""
+    config: Mapping[str, Setting]
+    """Settings that decide the numbers of the run, under names such as "train.lr" and "model.layers"."""
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """How a run ended."""
+
+    status: Literal["finished", "failed", "stopped"]
+    """Stopped: by an interrupt, or since another command trains the run. A stopped run may be resumed."""
+    reason: str = ""
+    """Sentence for failed and stopped runs."""
+    diverged_step: int | None = None
+    """First step of a diverged training; None for other trainings."""
+
+
+class OpenRun(ABC):
+    """Open run of a logger."""
+
+    handle: str
+    """Identifier of the run for :meth:`Logger.resume` in another process. Kept beside the checkpoint."""
+
+    @abstractmethod
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Keep finite numbers of an optimizer step. Steps never fall; each number comes once.
+
+        Names are "train_loss" and "gradient_norm", and "tvd/raw/64" for the TVD of the raw weights at length 64.
+        """
+
+    @abstractmethod
+    def end(self, end: RunEnd) -> None:
+        """Close the run after everything logged is stored."""
+
+
+class Logger(Named):
+    """A place where people keep their trainings. Import its library inside the methods, since every command loads plugins.
+
+    All methods are called from a thread of the process that trains. A slow call delays no training step. After an exception,
+    or 60 s after the end of a population, the logger is called no more, and training goes on. Loggers must leave torch alone.
+    """
+
+    def missing(self) -> str | None:
+        """Reason why the logger cannot be used here, such as "foo is not installed: pip install foo"; None if usable."""
+        return None
+
+    @abstractmethod
+    def start(self, run: LoggedRun) -> OpenRun:
+        """Begin a run. Several runs are open at the same time. An exception is shown to the user, and training goes on."""
+
+    def resume(self, run: LoggedRun, handle: str) -> OpenRun | None:
+        """Open a run again, after its training was resumed. None if the logger cannot; then :meth:`start` is called."""
         return None

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from lgbench.contracts import Demand, Executor
-from lgbench.contracts.services import option_types
+from lgbench.contracts.training import option_types
 from lgbench.errors import RunFailed, UsageError, first_line, unknown
 from lgbench.execution.device import Execution, choose_device
 from lgbench.execution.loggers import usable
@@ -30,10 +30,9 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
 from lgbench.experiment.plan import plan as resolve
 from lgbench.experiment.tuning import Tuning
-from lgbench.extensions.catalog import Catalog, not_installed
 from lgbench.extensions.function_files import take_functions
 from lgbench.extensions.loading import parted
-from lgbench.extensions.registry import Registry
+from lgbench.extensions.registry import Catalog, Registry, not_installed
 from lgbench.options import RunOptions, listed
 from lgbench.results import run_files
 

@@ -20,12 +20,12 @@ import msgspec
 from lgbench.atomic_files import replaced
 from lgbench.checkout import VERSION
 from lgbench.contracts import CONTEXT_FREE, CURVE_METRICS, PART_KINDS, SOUNDNESS, LoggedRun, Logger, OpenRun, RunEnd
-from lgbench.contracts.services import Setting
+from lgbench.contracts.training import Setting
 from lgbench.errors import RunFileError, UsageError, located, message_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.experiment.settings import flat
-from lgbench.extensions.catalog import Catalog, Found
+from lgbench.extensions.registry import Catalog, Found
 from lgbench.measurement.scores import Score
 from lgbench.results import run_files
 

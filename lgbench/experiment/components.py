@@ -12,9 +12,8 @@ from lgbench.errors import LgbenchError, Unsupported, UsageError, message_of, un
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.protocols import protocol_named
 from lgbench.experiment.record import ExperimentRecord, PluginUse
-from lgbench.extensions.catalog import Found, not_installed
 from lgbench.extensions.loading import BUILT_IN, Distribution
-from lgbench.extensions.registry import Registry
+from lgbench.extensions.registry import Found, Registry, not_installed
 
 
 def families_of(registry: Registry) -> dict[str, list[str]]:

@@ -45,9 +45,8 @@ from lgbench.experiment.settings import (
     override,
     setting_label,
 )
-from lgbench.extensions.catalog import Found
 from lgbench.extensions.loading import BUILT_IN
-from lgbench.extensions.registry import Registry
+from lgbench.extensions.registry import Found, Registry
 from lgbench.options import RunOptions, listed
 
 

@@ -148,7 +148,7 @@ def page(name: str, registry: Registry) -> str:
     members = [task for task in registry.tasks if task.family == name]
     pages = [_task_page(task) for task in members] or [_page(kind, item, registry) for kind, item in _found(name, registry)]
     if not pages:
-        from lgbench.extensions.catalog import not_installed
+        from lgbench.extensions.registry import not_installed
 
         known = {task.family for task in registry.tasks}
         for kind in KINDS:

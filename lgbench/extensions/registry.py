@@ -1,22 +1,222 @@
-"""Discovery of plugins, built-in and external alike. A broken plugin is reported, without harm to other plugins."""
+"""Registry of plugins, built-in and external alike: catalogs of objects by name, each object checked against its contract.
+
+A broken plugin is reported, without harm to other plugins.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, UnionType
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import lgbench.contracts as contracts
+from lgbench.checkout import ROOT
+from lgbench.contracts import HARNESS_METRICS, METRIC_NAME, NAME, RESERVED_NAMES, Measurement, Named
 from lgbench.errors import PluginError, UsageError, unknown
 from lgbench.extensions import loading
-from lgbench.extensions.catalog import Catalog, require_declared
 from lgbench.extensions.function_files import function_source
+from lgbench.extensions.loading import Distribution
 from lgbench.terminal import sentence
+
+Item = TypeVar("Item", bound=Named)
+
+DIRECTORY = Path(__file__).with_name("directory.toml")
+"""Known packages of plugins, with the names that they provide."""
+
+
+@dataclass(frozen=True)
+class Found(Generic[Item]):
+    """Object from a plugin."""
+
+    label: str
+    """Name in results. For an object from a file, with the start of the file's hash, my-norm~1a2b3c4d, so that results of two
+    versions of the file never mix. A label is also a valid name."""
+    thing: Item
+    origin: Distribution
+
+    @classmethod
+    def of(cls, name: str, thing: Item, origin: Distribution) -> Found[Item]:
+        return cls(f"{name}~{origin.stamp}" if origin.stamp else name, thing, origin)
+
+
+class Catalog(Generic[Item]):
+    """Objects of one kind by name, each with its distribution. A name from two plugins is unusable."""
+
+    def __init__(self, kind: str, contract: Any, sibling: Callable[[Item, str], Item | None] = lambda item, name: None) -> None:
+        self.kind = kind
+        self.contract = contract
+        self._sibling: Callable[[Item, str], Item | None] = sibling
+        self._items: dict[str, list[Found[Item]]] = {}
+
+    def add(self, item: Item, distribution: Distribution) -> None:
+        self._items.setdefault(item.name, []).append(Found.of(item.name, item, distribution))
+
+    def __iter__(self) -> Iterator[Item]:
+        return (self[name] for name in self.names())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._items
+
+    def __getitem__(self, name: str) -> Item:
+        """Object by name. Raises UsageError for an unknown name, PluginError for a name from two plugins."""
+        return self.found(name).thing
+
+    def get(self, name: str) -> Item | None:
+        """Object by name; None for an unknown name. Raises PluginError as indexing does."""
+        found = self._find(name)
+        return found.thing if found else None
+
+    def found(self, name: str) -> Found[Item]:
+        """Object by name, with its label and origin. Raises the same errors as indexing."""
+        found = self._find(name)
+        if found is None:
+            raise not_installed(self.kind, name, self.names())
+        return found
+
+    def names(self) -> list[str]:
+        """All usable names, sorted."""
+        return sorted(name for name, found in self._items.items() if len(found) == 1)
+
+    def clashes(self) -> list[str]:
+        """One sentence for each name from more than one object."""
+        return [self._clash(name, found) for name, found in sorted(self._items.items()) if len(found) > 1]
+
+    def _clash(self, name: str, several: Sequence[Found[Item]]) -> str:
+        owners = sentence(" and ".join(dict.fromkeys(f"{each.origin.name} {each.origin.version}" for each in several)))
+        if all(each.origin == several[0].origin for each in several):
+            return f"{owners} provides {len(several)} objects named {name!r}, so none can be used: give each a name of its own"
+        labels = " or ".join(each.label for each in several if each.origin.stamp)
+        return (
+            f"{self.kind} {name!r} is provided by {owners}, so it cannot be used: "
+            "uninstall one, or name the plugins to load in LGBENCH_PLUGINS"
+        ) + (f", or use {labels} for that of the file" if labels else "")
+
+    def _find(self, name: str) -> Found[Item] | None:
+        plain, _, stamp = name.partition("~")
+        found = [each for each in self._items.get(plain, []) if stamp in ("", each.origin.stamp)]
+        found = found or self._unlisted(plain, stamp)
+        if len(found) > 1:
+            raise PluginError(self._clash(plain, found))
+        return found[0] if found else None
+
+    def _unlisted(self, name: str, stamp: str) -> list[Found[Item]]:
+        """Unlisted objects of a family, such as dyck-K-M, one from each plugin. Only members of the name's family are asked.
+
+        Of several families, the longest is the name's: dyck-of-mine-3 belongs to dyck-of-mine rather than dyck.
+        """
+        members = [each for found in self._items.values() for each in found if stamp in ("", each.origin.stamp)]
+        families = {family for each in members if (family := self._family(each.thing)) and name.startswith(f"{family}-")}
+        own = {each.origin: each for each in members if self._family(each.thing) == max(families, key=len, default=None)}
+        siblings = ((self._sibling_of(each.thing, name, origin), origin) for origin, each in own.items())
+        return [Found.of(name, sibling, origin) for sibling, origin in siblings if sibling is not None]
+
+    def _sibling_of(self, item: Item, name: str, origin: Distribution) -> Item | None:
+        """Answer of a family's member for a name. Raises UsageError for an impossible object, PluginError for a wrong one."""
+        try:
+            sibling = self._sibling(item, name)
+        except ValueError as reason:
+            raise UsageError(f"no {self.kind} {name!r}: {reason}") from reason
+        except Exception:  # a plugin's code may raise anything, such as an IndexError for a name of another form
+            return None
+        if sibling is None:
+            return None
+        named = isinstance(sibling, self.contract) and (getattr(sibling, "name", ""), self._family(sibling))
+        if named not in ((name, self._family(item)), (name, name)):
+            asked = (
+                f"{origin.name} {origin.version} was asked for the {self.kind} {name!r} of the family {self._family(item)!r}"
+            )
+            raise PluginError(f"{sentence(asked)} and gave {sentence(repr(sibling))}: give an object of that name, or None")
+        require_declared(sibling, self.contract)
+        return sibling
+
+    @staticmethod
+    def _family(item: Item) -> str:
+        return str(getattr(item, "family", ""))
+
+
+def require_declared(thing: Any, contract: type) -> None:
+    """Raise PluginError, naming the attribute, if `thing` lacks something that `contract` declares, or has another type."""
+    what = f"an object of {type(thing).__name__}"
+    for attribute, hint in _hints(contract).items():
+        expected = f"lgbench.{contract.__name__} declares {attribute}: {_written(contract, attribute)}"
+        try:
+            value = getattr(thing, attribute)
+        except AttributeError:
+            raise PluginError(f"{what} has no {attribute}; {expected}") from None
+        if not _is(value, hint):
+            raise PluginError(f"{what} has the {attribute} {value!r}; {expected}")
+    _require_name(thing.name, what, contract)  # which every contract declares
+
+
+def _require_name(name: str, what: str, contract: type) -> None:
+    measured = contract is Measurement
+    pattern, separators, free = (METRIC_NAME, "underscores", "my_") if measured else (NAME, "hyphens", "my-")
+    if not pattern.fullmatch(name):
+        raise PluginError(f"{what} has the name {name!r}: use lower-case letters, digits and {separators}, at most 100")
+    if name in RESERVED_NAMES or (measured and name in HARNESS_METRICS):
+        raise PluginError(f"{what} has the name {name!r}, which is reserved: use another, such as {free}{name}")
+
+
+def _is(value: object, hint: Any) -> bool:
+    kind, parts = get_origin(hint), get_args(hint)
+    if kind is UnionType:
+        return any(_is(value, part) for part in parts)
+    if kind is Mapping:
+        return isinstance(value, Mapping) and all(_is(k, parts[0]) and _is(v, parts[1]) for k, v in value.items())
+    if kind in (tuple, frozenset):
+        if not isinstance(value, kind):
+            return False
+        kinds = parts if kind is tuple and ... not in parts else parts[:1] * len(value)
+        return len(value) == len(kinds) and all(map(_is, value, kinds))
+    if hint is float:
+        return isinstance(value, float | int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _written(contract: type, attribute: str) -> str:
+    """Source text of an annotation in the contract or its base class."""
+    owner = next(each for each in contract.__mro__ if attribute in each.__dict__.get("__annotations__", {}))
+    return str(owner.__annotations__[attribute])
+
+
+@cache
+def _hints(contract: type) -> Mapping[str, Any]:
+    return get_type_hints(contract)
+
+
+def not_installed(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """Error for a name of no installed plugin: with the package that has it, or else with the nearest known name."""
+    for package, url in _packages(name):
+        return UsageError(f"no {kind} {name!r} is installed; {name} is in {package}: {_installing(package, url)}")
+    return unknown(kind, name, known)
+
+
+def _packages(name: str) -> list[tuple[str, str]]:
+    """Name and address of each listed package that provides a name."""
+    listed = tomllib.loads(DIRECTORY.read_text(encoding="utf-8"))["plugin"]
+    return [
+        (package["name"], package["url"])
+        for package in listed
+        if any(name in names for names in package.values() if isinstance(names, list))
+    ]
+
+
+def _installing(package: str, url: str) -> str:
+    """Command that installs a package. Those of this repository are installed from its checkout."""
+    if not url.startswith("contrib/"):
+        return f"pip install {package}"
+    folder = ROOT / "plugins" / url
+    if not folder.is_dir():
+        return f"pip install ./plugins/{url}, in a checkout of lgbench"
+    return f"pip install {f'./{folder.relative_to(Path.cwd())}' if folder.is_relative_to(Path.cwd()) else folder}"
+
 
 UNMARKED = "no function in it is marked with @lgbench.hookimpl"
 
@@ -26,7 +226,7 @@ class Plugin:
     """Entry point or file, with its provided objects or its error."""
 
     name: str
-    distribution: loading.Distribution
+    distribution: Distribution
     provides: dict[str, list[str]] = field(default_factory=dict)
     """Names by kind."""
     error: str | None = None
@@ -112,11 +312,11 @@ class Registry:
             plugin.provides.setdefault(catalog.kind, []).append(item.name)
         return plugin
 
-    def add(self, module: ModuleType | object, name: str, distribution: loading.Distribution) -> Plugin:
+    def add(self, module: ModuleType | object, name: str, distribution: Distribution) -> Plugin:
         """Add the objects of an imported plugin. An error is kept in :attr:`Plugin.error`."""
         return self.take(loading.PluginSource(name, distribution, lambda: None, lambda: module))
 
-    def loaded(self) -> tuple[loading.Distribution, ...]:
+    def loaded(self) -> tuple[Distribution, ...]:
         """Distributions of all usable plugins, sorted by name."""
         found = {plugin.distribution.name: plugin.distribution for plugin in self.plugins if not plugin.error}
         return tuple(found[name] for name in sorted(found))

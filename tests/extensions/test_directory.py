@@ -9,7 +9,7 @@ from helpers.folders import ROOT
 
 from lgbench.errors import UsageError
 from lgbench.experiment.components import find_entries, find_tasks
-from lgbench.extensions import catalog
+from lgbench.extensions import registry
 
 
 def test_a_part_or_task_of_a_pack_is_named_with_the_command_that_installs_it(toy_registry, monkeypatch):
@@ -23,18 +23,18 @@ def test_a_part_or_task_of_a_pack_is_named_with_the_command_that_installs_it(toy
 
 def test_elsewhere_the_command_has_the_whole_path_and_without_a_checkout_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert f"pip install {ROOT}/plugins/contrib/lgbench-positions" in str(catalog.not_installed("part", "rope", []))
-    monkeypatch.setattr(catalog, "ROOT", tmp_path)
-    said = str(catalog.not_installed("part", "rope", []))
+    assert f"pip install {ROOT}/plugins/contrib/lgbench-positions" in str(registry.not_installed("part", "rope", []))
+    monkeypatch.setattr(registry, "ROOT", tmp_path)
+    said = str(registry.not_installed("part", "rope", []))
     assert said.endswith("pip install ./plugins/contrib/lgbench-positions, in a checkout of lgbench")
 
 
 def test_a_listed_package_of_somebody_else_is_installed_by_its_name(tmp_path, monkeypatch):
     listed = '[[plugin]]\nname = "lgbench-far"\nurl = "https://example.org"\nnorm = ["far-norm"]\n'
     (tmp_path / "directory.toml").write_text(listed)
-    monkeypatch.setattr(catalog, "DIRECTORY", tmp_path / "directory.toml")
-    assert str(catalog.not_installed("norm", "far-norm", [])).endswith("far-norm is in lgbench-far: pip install lgbench-far")
-    assert str(catalog.not_installed("norm", "fra-norm", ["far-norm"])).startswith(
+    monkeypatch.setattr(registry, "DIRECTORY", tmp_path / "directory.toml")
+    assert str(registry.not_installed("norm", "far-norm", [])).endswith("far-norm is in lgbench-far: pip install lgbench-far")
+    assert str(registry.not_installed("norm", "fra-norm", ["far-norm"])).startswith(
         "no norm 'fra-norm'; did you mean 'far-norm'?"
     )
 
