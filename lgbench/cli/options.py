@@ -80,20 +80,6 @@ class Lengths(click.ParamType):  # type: ignore[type-arg]
         return tuple(dict.fromkeys(map(int, parts)))
 
 
-class Doublings(Lengths):
-    """`16:128` is 16, 32, 64 and 128; `40,80` is 40 and 80."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple) or ":" not in value:
-            return super().convert(value, param, ctx)
-        ends = [part.strip() for part in str(value).split(":")]
-        if len(ends) == 2 and all(end.isascii() and end.isdigit() for end in ends):
-            first, last = map(int, ends)
-            if 1 <= first <= last:
-                return doublings(first, last)
-        self.fail(f"{value!r} names no lengths; use the first and the last of lengths that double, as in 16:4096", param, ctx)
-
-
 class Change(click.ParamType):  # type: ignore[type-arg]
     """`key=value`."""
 
@@ -113,15 +99,6 @@ class Folder(click.Path):
 
     def __init__(self, files: bool = False) -> None:
         super().__init__(path_type=Path, file_okay=files)
-
-
-def doublings(first: int, last: int) -> tuple[int, ...]:
-    """Lengths from `first` by doubling, up to at most `last`.
-
-    >>> doublings(16, 100)
-    (16, 32, 64)
-    """
-    return tuple(first << i for i in range((last // first).bit_length()))
 
 
 def _range(text: str) -> range:

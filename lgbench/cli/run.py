@@ -117,7 +117,8 @@ def _tell(outcome: PlanOutcome, planned: Plan, results: Path, save_weights: bool
         for sentence in _lacking({path: experiments[path.name] for path in outcome.found}, save_weights):
             echo(sentence)
     if outcome.written:
-        echo(f"{counted(len(outcome.written), 'run')} written to {results}/; see `lgbench leaderboard{same_folder(results)}`")
+        folder = "" if results == cli_options.RESULTS else f" --results {results}"
+        echo(f"{counted(len(outcome.written), 'run')} written to {results}/; see `lgbench leaderboard{folder}`")
     paths = {path.name: path for path in [*outcome.written, *outcome.found]}
     done = [(experiment.record, paths[name]) for name, experiment in experiments.items() if name in paths]
     shown = console()
@@ -151,8 +152,3 @@ def _lacking(found: Mapping[Path, Experiment], save_weights: bool) -> list[str]:
             lacking["saved weights"] += 1
     remedy = "run again with another --results folder"
     return [f"{counted(number, 'run', 'lacks', 'lack')} {what}: {remedy}" for what, number in sorted(lacking.items())]
-
-
-def same_folder(results: Path) -> str:
-    """Option for reading the same results folder by another command."""
-    return "" if results == cli_options.RESULTS else f" --results {results}"

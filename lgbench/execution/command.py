@@ -16,11 +16,10 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 import pyarrow as pa
 
-from lgbench.contracts import Demand, Executor
+from lgbench.contracts import Demand, Executor, Logger
 from lgbench.contracts.training import option_types
-from lgbench.errors import RunFailed, UsageError, first_line, unknown
+from lgbench.errors import RunFailed, UsageError, first_line, message_of, unknown
 from lgbench.execution.device import Execution, choose_device
-from lgbench.execution.loggers import usable
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import tuning_run
 from lgbench.execution.scheduler import PlanOutcome, Scheduler
@@ -100,7 +99,7 @@ class Command:
         local = Local(display, Execution.of(options).workers)
         own = {option: str(value) for option, value in options.executor_options.items()}
         executor = executor_named(options.executor, own, registry.executors, local)
-        loggers = {each.thing.name: each.origin.name for each in usable(listed(options.logger), registry.loggers)}
+        loggers = loggers_named(listed(options.logger), registry.loggers)
         return cls(options, resolve(options, registry), display, executor, loggers)
 
     @property
@@ -226,6 +225,19 @@ def one_of_each(experiments: Iterable[Experiment]) -> list[Experiment]:
 def _key(experiment: Experiment) -> str:
     """Run id of the first tuning run, equal for experiments with one learning rate; empty for a fixed learning rate."""
     return experiment.first_tuning_run.run_id if experiment.first_tuning_run else ""
+
+
+def loggers_named(names: Iterable[str], known: Catalog[Logger]) -> dict[str, str]:
+    """Plugin of each logger, by logger. Raises UsageError for an unknown or unusable logger."""
+    found = [known.found(name) for name in dict.fromkeys(names)]
+    for logger in (each.thing for each in found):
+        try:
+            why = logger.missing()
+        except Exception as error:  # a plugin's code may raise anything
+            why = f"{logger.name} cannot be used, since it raised {message_of(error)}"
+        if why:
+            raise UsageError(why)
+    return {each.thing.name: each.origin.name for each in found}
 
 
 def executor_named(name: str, options: Mapping[str, str], known: Catalog[Executor], local: Executor) -> Executor:

@@ -21,11 +21,10 @@ from lgbench.atomic_files import replaced
 from lgbench.checkout import VERSION
 from lgbench.contracts import CONTEXT_FREE, CURVE_METRICS, PART_KINDS, SOUNDNESS, LoggedRun, Logger, OpenRun, RunEnd
 from lgbench.contracts.training import Setting
-from lgbench.errors import RunFileError, UsageError, located, message_of
+from lgbench.errors import RunFileError, located, message_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.experiment.settings import flat
-from lgbench.extensions.registry import Catalog, Found
 from lgbench.measurement.scores import Score
 from lgbench.results import run_files
 
@@ -36,19 +35,6 @@ INTERRUPTED_SECONDS = 5.0
 
 Values = dict[str, float]
 """Finite numbers by name, such as "tvd/raw/64"."""
-
-
-def usable(names: Iterable[str], known: Catalog[Logger]) -> tuple[Found[Logger], ...]:
-    """Loggers by name, each once. Raises UsageError for an unknown or unusable logger."""
-    found = tuple(known.found(name) for name in dict.fromkeys(names))
-    for logger in (each.thing for each in found):
-        try:
-            why = logger.missing()
-        except Exception as error:  # a plugin's code may raise anything
-            why = f"{logger.name} cannot be used, since it raised {message_of(error)}"
-        if why:
-            raise UsageError(why)
-    return found
 
 
 class Loggers:

@@ -212,10 +212,6 @@ class ExperimentRecord:
         """Whether the learning rate awaits its tuning."""
         return self.tuning is not None and self.tuning.chosen is None
 
-    def plugins_of(self, weights: str) -> list[tuple[str, str]]:
-        """As :func:`deciding`."""
-        return deciding(self.plugins, weights)
-
     @property
     def precision(self) -> str:
         """Floating-point precision of the models."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lgbench.contracts import CURVE_METRICS, LEARNING_RATE, SOUNDNESS
 from lgbench.experiment.contexts import board_lengths
 from lgbench.experiment.experiment import Tested
-from lgbench.experiment.record import ExperimentRecord
+from lgbench.experiment.record import ExperimentRecord, deciding
 from lgbench.measurement.scores import VERSION, Score, of_source
 from lgbench.results.run_schema import SCHEMA
 from lgbench.training.models import NO_CURVE, Curve
@@ -45,7 +45,7 @@ def labels_of(record: ExperimentRecord, weights: str) -> dict[str, Any]:
         "protocol": record.protocol.name,
         "protocol_version": record.protocol.version,
         "changes": list(record.protocol.changes),
-        "plugins": record.plugins_of(weights),
+        "plugins": deciding(record.plugins, weights),
         "seed": record.seed,
     }
 

@@ -16,6 +16,7 @@ from helpers.run_files import simulated, write_rows
 from lgbench import checkout
 from lgbench.errors import PluginError, UsageError
 from lgbench.experiment.plan import plan
+from lgbench.experiment.record import deciding
 from lgbench.extensions import loading
 from lgbench.extensions.loading import UNKNOWN, source_of
 from lgbench.extensions.registry import Registry
@@ -153,7 +154,7 @@ def test_a_changed_checkout_is_part_of_a_runs_identity_and_one_without_changes_i
 
     clean, dirty = record(""), record("1a2b3c4d5e6f7a8b")
     assert clean.plugins == () and clean.run_id != dirty.run_id
-    assert dirty.plugins_of("ema") == [("lgbench", "0.1.0 1a2b3c4d5e6f7a8b")]
+    assert deciding(dirty.plugins, "ema") == [("lgbench", "0.1.0 1a2b3c4d5e6f7a8b")]
 
 
 OLD, NEW, EDITED = "0.1.0 1a2b3c4d5e6f7a8b", "0.2.0 9a8b7c6d5e4f3a2b", "0.1.0 0000000000000000"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lgbench.cli.options import Doublings, Names, device_option, doublings, plugin_option, split
+from lgbench.cli.options import Lengths, Names, device_option, plugin_option, split
 from lgbench.cli.output import complain, console, echo, installed
 from lgbench.errors import UsageError
 
@@ -23,6 +23,29 @@ SHORTEST, LONGEST = 16, 1024
 DTYPES = ("float32", "bfloat16")
 FITTED = "output_std"
 """The probe of which the last line has the exponent (arXiv 2504.02827, figure 1)."""
+
+
+def doublings(first: int, last: int) -> tuple[int, ...]:
+    """Lengths from `first` by doubling, up to at most `last`.
+
+    >>> doublings(16, 100)
+    (16, 32, 64)
+    """
+    return tuple(first << i for i in range((last // first).bit_length()))
+
+
+class Doublings(Lengths):
+    """`16:128` is 16, 32, 64 and 128; `40,80` is 40 and 80."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple) or ":" not in value:
+            return super().convert(value, param, ctx)
+        ends = [part.strip() for part in str(value).split(":")]
+        if len(ends) == 2 and all(end.isascii() and end.isdigit() for end in ends):
+            first, last = map(int, ends)
+            if 1 <= first <= last:
+                return doublings(first, last)
+        self.fail(f"{value!r} names no lengths; use the first and the last of lengths that double, as in 16:4096", param, ctx)
 
 
 @click.command()
