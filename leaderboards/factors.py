@@ -18,7 +18,7 @@ from scipy.stats import ttest_1samp
 
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.reports.figure import Spec, on_paper
-from lgbench.reports.marks import PAPER
+from lgbench.reports.marks import TEXT
 from lgbench.results.columns import OOD
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import holm
@@ -149,7 +149,7 @@ def _map(family: str, values: NDArray[np.float64], labels: bool) -> alt.LayerCha
         for (i, o), name in SUBLAYERS.items()
         for s in range(3)
     ]
-    size: dict[str, Any] = {"labelFontSize": PAPER.text, "ticks": False, "domain": False}
+    size: dict[str, Any] = {"labelFontSize": TEXT, "ticks": False, "domain": False}
     y = alt.Y(
         "sublayer:N", sort=list(SUBLAYERS.values()), title="norm on" if labels else None, axis=alt.Axis(labels=labels, **size)
     )
@@ -159,17 +159,17 @@ def _map(family: str, values: NDArray[np.float64], labels: bool) -> alt.LayerCha
     color = alt.Color(
         "tvd:Q", legend=None, scale=alt.Scale(scheme="blues", reverse=True, domain=[2 * means.min() - means.max(), means.max()])
     )
-    text = chart.mark_text(fontSize=PAPER.text).encode(text=alt.Text("tvd:Q", format=".3f"))
-    title = alt.TitleParams(family, fontSize=PAPER.text, anchor="middle")
+    text = chart.mark_text(fontSize=TEXT).encode(text=alt.Text("tvd:Q", format=".3f"))
+    title = alt.TitleParams(family, fontSize=TEXT, anchor="middle")
     return alt.LayerChart(
         layer=[chart.mark_rect().encode(color=color), text], title=title, width=PANEL, height=CELL * len(SUBLAYERS)
     )
 
 
 def _effects(effects: Sequence[Contrast], labels: bool) -> alt.LayerChart:
-    axis = alt.Axis(labels=labels, ticks=False, domain=False, grid=False, labelFontSize=PAPER.text, labelLimit=0)
+    axis = alt.Axis(labels=labels, ticks=False, domain=False, grid=False, labelFontSize=TEXT, labelLimit=0)
     y = alt.Y("place:N", sort=[each.title for each in effects], axis=axis, title=None)
-    across = alt.Axis(format="+~g", labelFontSize=PAPER.text, tickCount=3)
+    across = alt.Axis(format="+~g", labelFontSize=TEXT, tickCount=3)
     rows = [{"place": each.title, "value": each.mean, "low": each.low, "high": each.high} for each in effects]
     chart = alt.Chart(alt.InlineData(values=rows)).encode(y=y)
     zero = alt.Chart(alt.InlineData(values=[{"zero": 0}])).mark_rule(color="#999").encode(x="zero:Q")

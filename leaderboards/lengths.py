@@ -16,7 +16,7 @@ import numpy as np
 
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.figure import Spec, on_paper
-from lgbench.reports.marks import PAPER
+from lgbench.reports.marks import TEXT
 from lgbench.results.database import most_telling_first
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import effective_length
@@ -115,13 +115,13 @@ def _panel(title: str, tasks: Sequence[str], found: Sequence[Reach]) -> alt.Laye
         for reach in found
         if reach.task in tasks
     ]
-    size: dict[str, Any] = {"labelFontSize": PAPER.text, "ticks": False, "domain": False}
+    size: dict[str, Any] = {"labelFontSize": TEXT, "ticks": False, "domain": False}
     x = alt.X("trained:O", title=None, axis=alt.Axis(orient="top", labelAngle=0, **size))
     y = alt.Y("task:N", sort=list(tasks), title=None, axis=alt.Axis(labelLimit=0, **size))
     chart = alt.Chart(alt.InlineData(values=rows)).encode(x=x, y=y)
     # Half of the scale, so that black text can be read on every cell.
     color = alt.Color("doublings:Q", legend=None, scale=alt.Scale(scheme="blues", domain=[0, 2 * MOST]))
-    text = chart.mark_text(fontSize=PAPER.text).encode(text="reach:N")
-    heading = alt.TitleParams(title, fontSize=PAPER.text, anchor="start")
+    text = chart.mark_text(fontSize=TEXT).encode(text="reach:N")
+    heading = alt.TitleParams(title, fontSize=TEXT, anchor="start")
     height = CELL * len({row["task"] for row in rows})
     return alt.LayerChart(layer=[chart.mark_rect().encode(color=color), text], title=heading, width=WIDTH, height=height)

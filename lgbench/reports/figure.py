@@ -1,4 +1,4 @@
-"""Figures for a paper, one printed column wide: one board, or an overview with a panel for each board.
+"""Layout of figures for a paper, one printed column wide: panels, legend, titles.
 
 The layout is in points: a text height of 7 is 7 points on paper.
 """
@@ -6,16 +6,14 @@ The layout is in points: a text height of 7 is 7 points on paper.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from textwrap import wrap
 from typing import Any
 
 import altair as alt
 
-from lgbench.reports.marks import CONTEXT_FREE_DASH, GREY, LENGTH, PANEL, PAPER, Across, Axes, Data, Styles, ValueScale, layers
-from lgbench.results.boards import Board, BoardHeader, exponent
-from lgbench.results.entries import short
+from lgbench.reports.marks import ALONE, CONTEXT_FREE_DASH, GREY, LABELS, SMALL, TEXT, Panel, Styles, layers
+from lgbench.results.boards import BoardHeader
 from lgbench.results.metrics import Metric
 from lgbench.terminal import counted
 
@@ -29,7 +27,6 @@ WIDTH = 237
 """Width of a figure: 3.3 inches in whole points, the unit of Vega."""
 LEFT = 32
 """Space left of the first column of panels, for labels and title of the vertical axis."""
-LABELS = 18
 RIGHT = 8
 """Half the width of the last length's label."""
 BETWEEN = RIGHT + LABELS + 6
@@ -37,7 +34,7 @@ ROW = 10
 """Line height of text."""
 SAMPLE = 24
 """Width of a sample line in the legend."""
-LETTER = PAPER.text / 2
+LETTER = TEXT / 2
 """Approximate width of a letter."""
 LINE = 66
 """Maximum letters in a line of the subtitle."""
@@ -47,71 +44,15 @@ DASHED = "context-free baseline"
 """Name of the dashed curve in a legend."""
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Part of a figure: curves of entries with axes."""
-
-    metric: Metric
-    title: Sequence[str]
-    """Lines of the panel's title, hidden in a figure with a single panel."""
-    across: Across
-    marked: Sequence[float]
-    """Lengths, steps or settings with a tick."""
-    cells: Sequence[Mapping[str, Any]]
-    """Rows of the dataset in :class:`lgbench.reports.marks.Data`; `context_free` and `about` likewise."""
-    context_free: Sequence[Mapping[str, Any]]
-    about: Sequence[Mapping[str, Any]]
-    shown: Sequence[float] = ()
-    """Values always on the vertical axis."""
-    logarithmic: bool = False
-    """Whether the vertical axis is logarithmic, with all values above 0."""
-
-
-def figure(boards: Sequence[Board], entries: Mapping[str, int], loglog: bool = False, fit: bool = False) -> Spec:
-    """Figure of one board, or overview with a panel for each board.
-
-    `entries` has a slot for each entry, as in :func:`lgbench.reports.marks.slots`, in the order of the legend. With `loglog`,
-    both axes are logarithmic, and values at or below 0 are left out. With `fit`, the legend shows the exponent of a power law
-    fitted to each entry on the first board.
-    """
-    labels = dict(zip(entries, short(entries), strict=True))
-    if fit:
-        fitted = {row.entry: exponent(row) for row in boards[0].shown}
-        labels = {entry: f"{label}  {found}" if (found := fitted.get(entry)) else label for entry, label in labels.items()}
-    panels = [
-        Panel(
-            metric=board.metric,
-            title=panel_title(board, boards),
-            across=LENGTH,
-            marked=marked(board.all_lengths, board.train_length),
-            cells=above_zero(cells(board, labels)) if loglog else cells(board, labels),
-            context_free=[row for row in context_free_rows(board) if row["mean"] > 0 or not loglog],
-            about=about(board),
-            logarithmic=loglog,
-        )
-        for board in boards
-    ]
-    counts = {cell.n for board in boards for row in board.shown if row.entry in labels for cell in row.cells}
-    title, subtitle = heading(boards, boards[0].metric.headline)
-    return assembled(panels, by_label(labels, entries), title, [*subtitle, seeds_line(counts)])
-
-
-def by_label(labels: Mapping[str, str], entries: Mapping[str, int]) -> dict[str, int]:
-    """Slots by label, from labels and slots by entry."""
-    return {label: entries[entry] for entry, label in labels.items()}
-
-
 def assembled(panels: Sequence[Panel], labels: Mapping[str, int], title: str, subtitle: list[str]) -> Spec:
     """Figure of panels with a legend. `labels` has a slot for each label, in the order of the legend.
 
     Altair makes the parts and plain dictionaries join them, because Altair would copy the whole figure at every step.
     """
-    styles = Styles.of(list(labels), list(labels.values()))
+    styles = Styles(labels)
     datasets: dict[str, Any] = {}
     for place, panel in enumerate(panels):
-        names = _datasets(panel, place)
-        datasets |= {names.cells: panel.cells, names.about: panel.about}
-        datasets |= {} if names.context_free is None else {names.context_free: panel.context_free}
+        datasets |= zip(_datasets(place), (panel.cells, panel.context_free), strict=True)
     parts = [_part(_panel(panels, place, styles), datasets) for place in range(len(panels))]
     legend = _part(_legend(list(labels), styles, any(panel.context_free for panel in panels)), datasets)
     row = 30 + ROW * (max(len(panel.title) for panel in panels) - 1)
@@ -124,7 +65,17 @@ def _part(chart: alt.LayerChart, datasets: dict[str, Any]) -> Spec:
     """Specification of a part of the figure. Datasets of the part move into `datasets`."""
     spec: Spec = chart.to_dict()
     datasets |= spec.pop("datasets", {})
+    return content(spec)
+
+
+def content(spec: Spec) -> Spec:
+    """Specification of a chart without schema and style."""
     return {key: value for key, value in spec.items() if key not in ("$schema", "config")}
+
+
+def _datasets(place: int) -> tuple[str, str]:
+    """Names of the datasets of a panel."""
+    return f"cells {place}", f"context_free {place}"
 
 
 def _columns(panels: Sequence[Panel]) -> int:
@@ -136,24 +87,12 @@ def _panel(panels: Sequence[Panel], place: int, styles: Styles) -> alt.LayerChar
     panel, columns = panels[place], _columns(panels)
     alone = columns == 1
     height = 125 if alone else 64
-    axes = Axes(
-        marked=panel.marked,
-        title=panel.across.title if place >= len(panels) - columns else None,
-        value_title=value_title(panel.metric, height) if alone else None if place % columns else panel.metric.label,
-        across=panel.across,
-        values=5 if alone else 4,
-        labels=LABELS,
-        shown=panel.shown,
-        logarithmic=panel.logarithmic,
-    )
-    curves = layers(ValueScale(panel.metric), axes, _datasets(panel, place), PAPER if alone else PANEL, styles)
+    x = panel.across.encoded(panel.marked, panel.across.title if place >= len(panels) - columns else None)
+    y_title = value_title(panel.metric, height) if alone else None if place % columns else panel.metric.label
+    curves = layers(panel, _datasets(place), ALONE if alone else SMALL, x, y_title, styles)
     titles = [] if alone else [_title_mark(panel.title)]
     width = (WIDTH - LEFT - RIGHT - (columns - 1) * BETWEEN) / columns
     return alt.LayerChart(layer=[*curves, *titles], width=width, height=height)
-
-
-def _datasets(panel: Panel, place: int) -> Data:
-    return Data(f"cells {place}", f"context_free {place}" if panel.context_free else None, f"about {place}")
 
 
 def value_title(metric: Metric, height: float) -> str:
@@ -227,9 +166,9 @@ def _legend(labels: Sequence[str], styles: Styles, with_context_free: bool) -> a
     page = alt.Chart(alt.InlineData(values=[{}])).mark_rect(color="white", aria=False)
     # Vega rounds the edges of drawings outwards to whole points, hence 1 point less at both ends.
     ground = page.encode(x=alt.value(1 - LEFT), x2=alt.value(WIDTH - LEFT - 1), y=alt.value(0), y2=alt.value(height))
-    line: dict[str, Any] = {"strokeWidth": PAPER.line, "xOffset": 1, "x2Offset": SAMPLE, "aria": False}
+    line: dict[str, Any] = {"strokeWidth": ALONE.line, "xOffset": 1, "x2Offset": SAMPLE, "aria": False}
     entries, everything = _at(places[: len(labels)]), _at(places)
-    point = entries.mark_point(filled=True, size=PAPER.symbol, opacity=1, xOffset=SAMPLE / 2, aria=False)
+    point = entries.mark_point(filled=True, size=ALONE.symbol, opacity=1, xOffset=SAMPLE / 2, aria=False)
     text = everything.mark_text(align="left", baseline="middle", dx=SAMPLE + 4, limit=room)
     dashed = _at(places[len(labels) :]).mark_rule(strokeDash=list(CONTEXT_FREE_DASH), color=GREY, **line)
     marks = [
@@ -257,11 +196,11 @@ def _fitting(text: str, letters: int) -> str:
 
 def on_paper(title: str, subtitle: list[str]) -> Spec:
     """Specification of a figure without content: title, subtitle and style."""
-    text: Spec = {"labelFontSize": PAPER.text, "titleFontSize": PAPER.text, "titleFontWeight": "normal"}
+    text: Spec = {"labelFontSize": TEXT, "titleFontSize": TEXT, "titleFontWeight": "normal"}
     text |= {"labelColor": INK, "titleColor": INK, "labelPadding": 2, "titlePadding": 3}
     lines: Spec = {"domainWidth": 0.6, "tickWidth": 0.6, "gridWidth": 0.5, "tickSize": 3, "translate": 0}
     lines |= {"domainColor": GREY, "tickColor": GREY, "gridColor": GRID}
-    titles: Spec = {"fontSize": PAPER.text + 1, "subtitleFontSize": PAPER.text, "subtitlePadding": 2}
+    titles: Spec = {"fontSize": TEXT + 1, "subtitleFontSize": TEXT, "subtitlePadding": 2}
     return {
         "$schema": alt.SCHEMA_URL,
         "title": {"text": title, "subtitle": subtitle, "anchor": "start", "frame": "bounds", "offset": 6, "limit": WIDTH},
@@ -272,53 +211,8 @@ def on_paper(title: str, subtitle: list[str]) -> Spec:
             "font": "Helvetica, Arial, Liberation Sans, sans-serif",
             "view": {"stroke": None},
             "axis": text | lines,
-            "text": {"fontSize": PAPER.text, "color": INK},
+            "text": {"fontSize": TEXT, "color": INK},
             "legend": {"disable": True},
             "title": titles | {"color": INK, "subtitleColor": INK},
         },
     }
-
-
-def cells(board: Board, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Rows of the curves, for entries with a label."""
-    levels = {row["length"]: row["mean"] for row in context_free_rows(board)}
-    fields = ("length", "mean", "low", "high", "n")
-    return [
-        {"entry": row.entry, "label": labels[row.entry]}
-        | {field: getattr(cell, field) for field in fields}
-        | {"context_free": levels.get(cell.length)}
-        for row in board.shown
-        if row.entry in labels
-        for cell in row.cells
-        if cell.kind == "length"
-    ]
-
-
-def above_zero(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with means above 0, for a logarithmic axis. An interval down to 0 ends at the smallest mean."""
-    positive = [cell for cell in cells if cell["mean"] > 0]
-    least = min((cell["mean"] for cell in positive), default=0.0)
-    return [cell | {"low": least if cell["low"] is not None and cell["low"] <= 0 else cell["low"]} for cell in positive]
-
-
-def context_free_rows(board: Board) -> list[dict[str, Any]]:
-    """Rows of the context-free baseline by length, empty if unknown."""
-    levels = {length: board.context_free_level("length", length) for length in board.all_lengths}
-    return [{"length": length, "mean": level} for length, level in levels.items() if level is not None]
-
-
-def about(board: Board) -> list[dict[str, Any]]:
-    """One row with the training length, the ends of the horizontal axis, and the lengths with a tick."""
-    lengths = board.all_lengths
-    ends = {"shortest": lengths[0], "longest": lengths[-1]}
-    return [{"train_length": board.train_length, **ends, "lengths": marked(lengths, board.train_length)}]
-
-
-def marked(lengths: Sequence[int], trained: int) -> list[int]:
-    """Lengths with a tick: all, except a training length too near another length. Shading shows the training length anyway.
-
-    >>> marked([16, 32, 40, 63], 40), marked([16, 32, 63], 32)
-    ([16, 32, 63], [16, 32, 63])
-    """
-    crowded = any(trained != length and 2 * trained < 3 * length < 4.5 * trained for length in lengths)
-    return [length for length in lengths if length != trained or not crowded or length in (lengths[0], lengths[-1])]

@@ -1,10 +1,9 @@
-"""Axes and marks of figures: scales, colours, shapes and dashes of entries, layers of curves."""
+"""Curves of a figure: scales, colours, shapes and dashes of entries, layers of marks."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import altair as alt
@@ -43,7 +42,7 @@ class Across:
             straight: dict[str, Any] = {"labelAngle": 0, "labelAlign": "center", "labelBaseline": "top", "labelLimit": 60}
             axis = alt.Axis(labelOverlap="parity", labelSeparation=2, **straight, **said)
             return alt.X(f"{self.field}:N", title=title, axis=axis, scale=self._points, sort=list(self.categories))
-        axis = alt.Axis(values=marked, labelOverlap="parity", labelSeparation=2, tickRound=False, **said)
+        axis = alt.Axis(values=marked, grid=True, labelOverlap="parity", labelSeparation=2, tickRound=False, **said)
         kind: dict[str, Any] = {"type": "log", "base": 2} if self.scale == "log" else {"type": "linear", "zero": False}
         return alt.X(f"{self.field}:Q", title=title, axis=axis, scale=alt.Scale(**kind, nice=False, padding=6))
 
@@ -55,26 +54,6 @@ class Across:
         return f"{self.field}:Q"
 
     @property
-    def left(self) -> Any:
-        """Position of the first value, from the row of the dataset `about`."""
-        return alt.XDatum(self.categories[0]) if self.categories else "shortest:Q"
-
-    @property
-    def right(self) -> Any:
-        """Position of the last value."""
-        return alt.XDatum(self.categories[-1]) if self.categories else "longest:Q"
-
-    @property
-    def end(self) -> Any:
-        """Position of the last value, as the second end of a line."""
-        return alt.X2Datum(self.categories[-1]) if self.categories else "longest:Q"
-
-    @property
-    def leaves_the_best(self) -> bool:
-        """Whether most curves begin at the metric's best value and get worse to the right, as over lengths."""
-        return self.field == "length"
-
-    @property
     def _points(self) -> alt.Scale:
         return alt.Scale(type="point", padding=0.5, domain=list(self.categories))
 
@@ -84,50 +63,40 @@ STEP = Across("step", "training steps", label=STEP_LABEL)
 
 
 @dataclass(frozen=True)
-class ValueScale:
-    """Scale for the values of one metric."""
+class Panel:
+    """Curves of entries with axes: a part of a figure."""
 
     metric: Metric
+    title: Sequence[str]
+    """Lines of the panel's title, hidden in a figure with a single panel."""
+    across: Across
+    marked: Sequence[float]
+    """Lengths, steps or settings with a tick. Ticks have labels where room allows."""
+    ends: tuple[Any, Any]
+    """First and last value of the horizontal axis."""
+    cells: Sequence[Mapping[str, Any]]
+    """Rows of entry, label, length, step or setting, mean, low, high, n, context_free. Low and high are null for a single seed,
+    context_free is null if unknown."""
+    context_free: Sequence[Mapping[str, Any]]
+    """Rows of length, step or setting, and mean of the context-free baseline; empty if unknown."""
+    train_length: int = 0
+    """Longest training length, shaded; 0 on an axis without lengths."""
+    shown: Sequence[float] = ()
+    """Values always on the vertical axis, besides the values of the metric."""
+    logarithmic: bool = False
+    """Whether the vertical axis is logarithmic, with all values above 0."""
+
+    @property
+    def landmark_is_best(self) -> bool:
+        """Whether the landmark of the metric is the value of a perfect answer."""
+        return self.metric.landmark is not None and self.metric.landmark == self.metric.perfect
 
     @property
     def up(self) -> int:
         """1 if most values are above the landmark, -1 if most are below. 1 without a landmark."""
         if self.metric.landmark is None:
             return 1
-        return self.metric.sign if self._landmark_is_best else -self.metric.sign
-
-    def landmark_side(self, leaving: bool) -> Literal["left", "right"]:
-        """Side of the plot with few curves, for the landmark's name.
-
-        Curves leave the best value as lengths grow, and approach the best value as steps grow.
-        """
-        return "right" if self._landmark_is_best == leaving else "left"
-
-    @property
-    def always_shown(self) -> list[float]:
-        """Values always on the axis, besides the landmark, so that tiny differences look tiny."""
-        return [
-            value
-            for value in (self.metric.threshold, self.metric.perfect)
-            if value is not None and value != self.metric.landmark
-        ]
-
-    @property
-    def impossible(self) -> str:
-        """Vega expression: whether the metric cannot take `datum.value`."""
-        ends = {"<": self.metric.low, ">": self.metric.high}
-        beyond = [f"datum.value {side} {end}" for side, end in ends.items() if end is not None]
-        return " || ".join(beyond) or "false"
-
-    @property
-    def label(self) -> str:
-        """Vega expression for the label at `datum.value`, about five characters wide at most."""
-        size = "abs(datum.value)"
-        return f"{size} >= 1e4 || 0 < {size} && {size} < 1e-3 ? format(datum.value, '~s') : datum.label"
-
-    @property
-    def _landmark_is_best(self) -> bool:
-        return self.metric.landmark is not None and self.metric.landmark == self.metric.perfect
+        return self.metric.sign if self.landmark_is_best else -self.metric.sign
 
 
 COLOURS = ("#332288", "#EE3377", "#009988", "#000000", "#999933", "#AA4499", "#882255", "#117733")
@@ -162,176 +131,127 @@ LANDMARK_DASH = (2, 2)
 CONTEXT_FREE_DASH = (4, 3)
 SHADE = "#7D90B5"
 """Colour of the shading."""
+TEXT = 7
+"""Height of text, in points."""
+ROOM = 11
+"""Space without data at both ends of the vertical axis, for text, in points."""
+LABELS = 18
+"""Width of the labels of the vertical axis, in points."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """Sizes in points, and colours of marks without data."""
+    """Sizes of the marks of a panel, in points."""
 
-    text: float
     line: float
     symbol: float
     """Area of a point."""
-    room: float
-    """Space without data at both ends of the vertical axis, for text."""
-    grey: str
-    halo: str
-    """Colour around points, to keep overlapping points distinct."""
-
-
-PAPER = Look(text=7, line=1.1, symbol=17, room=11, grey=GREY, halo="white")
-PANEL = replace(PAPER, line=0.9, symbol=11)
-
-
-@dataclass(frozen=True)
-class Axes:
-    """Ticks, labels and titles of the axes of one panel."""
-
-    marked: Sequence[float]
-    """Lengths or steps with a tick. Ticks have labels where room allows."""
-    title: str | None
-    value_title: str | None
-    across: Across = LENGTH
-    values: int = 5
+    values: int
     """Approximate number of labelled values."""
-    labels: Any = alt.Undefined
-    """Fixed width of the labels of values."""
-    shown: Sequence[float] = ()
-    """Values always on the axis, besides the values of the metric's scale."""
-    logarithmic: bool = False
-    """Whether the vertical axis is logarithmic."""
 
 
-@dataclass(frozen=True)
-class Data:
-    """Names of the datasets of one panel."""
-
-    cells: str
-    """Rows of entry, label, length, step or setting, mean, low, high, n, context_free. Low and high are null for a single seed,
-    context_free is null if unknown."""
-    context_free: str | None
-    """Rows of length, step or setting, and mean of the context-free baseline. None for a panel without."""
-    about: str
-    """One row of train_length, shortest and longest (the ends of the horizontal axis), and lengths (the values with a tick)."""
+ALONE, SMALL = Look(line=1.1, symbol=17, values=5), Look(line=0.9, symbol=11, values=4)
+"""Looks of a single panel, and of one of several."""
 
 
-@dataclass(frozen=True)
 class Styles:
-    """Appearance of entries: encodings of the field `label`."""
+    """Appearance of entries: encodings of the field `label`, from a slot for each label."""
 
-    color: alt.Color
-    shape: alt.Shape
-    dash: alt.StrokeDash
-
-    @classmethod
-    def of(cls, domain: Any, slots: Sequence[int] = range(MAX_ENTRIES)) -> Styles:
-        """Styles of the labels of `domain`, each with a slot."""
-
+    def __init__(self, labels: Mapping[str, int]) -> None:
         def scale(kinds: Sequence[Any]) -> alt.Scale:
-            return alt.Scale(domain=domain, range=[kinds[slot % len(kinds)] for slot in slots])
+            return alt.Scale(domain=list(labels), range=[kinds[slot % len(kinds)] for slot in labels.values()])
 
-        return cls(
-            alt.Color("label:N", scale=scale(COLOURS)),
-            alt.Shape("label:N", scale=scale(SHAPES)),
-            alt.StrokeDash("label:N", scale=scale(DASHES)),
-        )
+        self.color = alt.Color("label:N", scale=scale(COLOURS))
+        self.shape = alt.Shape("label:N", scale=scale(SHAPES))
+        self.dash = alt.StrokeDash("label:N", scale=scale(DASHES))
 
 
-def layers(scale: ValueScale, axes: Axes, data: Data, look: Look, styles: Styles) -> list[alt.Chart]:
-    """Layers of curves over training lengths, landmark and baseline. Only axes of lengths show training lengths."""
-    base = alt.Chart(alt.NamedData(name=data.cells)).encode(x=axes.across.encoded(axes.marked, axes.title))
-    y = _upright(scale, axes, look)
-    points = base.mark_point(filled=True, size=look.symbol, opacity=1, stroke=look.halo, strokeWidth=look.line * 0.3)
-    tooltip = alt.value(alt.expr(_tooltip(scale, axes.across)))
-    points = points.encode(styles.color, styles.shape, y=y, tooltip=tooltip)
+def layers(
+    panel: Panel, datasets: tuple[str, str], look: Look, x: alt.X, y_title: str | None, styles: Styles
+) -> list[alt.Chart]:
+    """Layers of curves over training lengths, landmark and context-free baseline.
+
+    `datasets` are the names of the rows of cells and of the context-free baseline.
+    """
+    cells, context_free = (alt.Chart(alt.NamedData(name=name)) for name in datasets)
+    base, y = cells.encode(x=x), _upright(panel, look, y_title)
+    # A white halo keeps overlapping points distinct.
+    points = base.mark_point(filled=True, size=look.symbol, opacity=1, stroke="white", strokeWidth=look.line * 0.3)
     return [
-        *_facts(alt.Chart(alt.NamedData(name=data.about)), scale, axes, look),
-        *([] if data.context_free is None else [_context_free(data.context_free, axes.across, look)]),
+        *_facts(panel, look),
+        *([_context_free(context_free, panel, look)] if panel.context_free else []),
         base.mark_area(opacity=0.15).encode(styles.color, y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_line(strokeWidth=look.line).encode(styles.color, styles.dash, y=y),
-        points,
+        points.encode(styles.color, styles.shape, y=y),
     ]
 
 
-def _context_free(dataset: str, across: Across, look: Look) -> alt.Chart:
+def _context_free(chart: alt.Chart, panel: Panel, look: Look) -> alt.Chart:
     """Curve of the context-free baseline, named in the legend."""
-    line = alt.Chart(alt.NamedData(name=dataset)).mark_line(
-        strokeDash=list(CONTEXT_FREE_DASH), strokeWidth=look.line, color=look.grey, description="context-free baseline"
+    line = chart.mark_line(
+        strokeDash=list(CONTEXT_FREE_DASH), strokeWidth=look.line, color=GREY, description="context-free baseline"
     )
-    curve: alt.Chart = line.encode(x=across.plain, y="mean:Q")
+    curve: alt.Chart = line.encode(x=panel.across.plain, y="mean:Q")
     return curve
 
 
-def _facts(facts: alt.Chart, scale: ValueScale, axes: Axes, look: Look) -> list[alt.Chart]:
-    """Training lengths and landmark, with names above and below the data."""
-    text: dict[str, Any] = {"baseline": "middle", "dy": scale.up * look.room / 2, "fontSize": look.text, "color": look.grey}
-    values = [value for value in (*scale.always_shown, *axes.shown) if value > 0 or not axes.logarithmic]
+def _facts(panel: Panel, look: Look) -> list[alt.Chart]:
+    """Training lengths and landmark, with names above and below the data, and values always on the axis."""
+    facts = alt.Chart(alt.InlineData(values=[{}]))
+    text: dict[str, Any] = {"baseline": "middle", "dy": panel.up * ROOM / 2, "fontSize": TEXT, "color": GREY}
+    # Tiny differences look tiny.
+    of_metric = (value for value in (panel.metric.threshold, panel.metric.perfect) if value != panel.metric.landmark)
+    values = [value for value in (*of_metric, *panel.shown) if value is not None and (value > 0 or not panel.logarithmic)]
     return [
-        *(_trained(facts, scale, text) if axes.across.field == "length" else []),
-        *([] if axes.logarithmic else _landmark(facts, scale, axes.across, look, text)),
+        *(_trained(facts, panel, text) if panel.train_length else []),
+        *([] if panel.logarithmic else _landmark(facts, panel, look, text)),
         *(facts.mark_point(opacity=0, aria=False).encode(y=alt.datum(value)) for value in values),
     ]
 
 
-def _trained(facts: alt.Chart, scale: ValueScale, text: dict[str, Any]) -> list[alt.Chart]:
+def _trained(facts: alt.Chart, panel: Panel, text: dict[str, Any]) -> list[alt.Chart]:
     """Training lengths as a shaded area."""
-    trained = facts.transform_filter("datum.train_length > 0").transform_calculate(said="'trained to ' + datum.train_length")
-    opposite = alt.value(0 if scale.up > 0 else "height")
+    said = f"trained to {panel.train_length}"
+    area = facts.mark_rect(color=SHADE, opacity=0.17, description=said)
+    name = facts.mark_text(text=said, align="left", dx=3, **text)
     return [
-        trained.mark_rect(color=SHADE, opacity=0.17).encode(x="train_length:Q", x2=alt.value(0)),
-        trained.mark_text(align="left", dx=3, **text).encode(text="said:N", x=alt.value(0), y=opposite),
+        area.encode(x=alt.datum(panel.train_length), x2=alt.value(0)),
+        name.encode(x=alt.value(0), y=alt.value(0 if panel.up > 0 else "height")),
     ]
 
 
-def _landmark(facts: alt.Chart, scale: ValueScale, across: Across, look: Look, text: dict[str, Any]) -> list[alt.Chart]:
+def _landmark(facts: alt.Chart, panel: Panel, look: Look, text: dict[str, Any]) -> list[alt.Chart]:
     """Line and name of the metric's landmark."""
-    value, name = scale.metric.landmark, scale.metric.landmark_name or ""
+    value, name = panel.metric.landmark, panel.metric.landmark_name or ""
     if value is None:
         return []
+    first, last = panel.ends
     landmark = facts.encode(y=alt.datum(value))
-    side = scale.landmark_side(across.leaves_the_best)
-    line = landmark.mark_rule(strokeDash=list(LANDMARK_DASH), strokeWidth=look.line * 0.7, color=look.grey, aria=False)
-    said = landmark.mark_text(text=name, description=f"{name}: {value}", align=side, **text)
-    return [
-        line.encode(x=across.left, x2=across.end),
-        said.encode(x=across.left if side == "left" else across.right),
-    ]
+    # The name stands on the side with few curves: they leave the best value as lengths grow, and approach it as steps grow.
+    right = panel.landmark_is_best == (panel.across.field == "length")
+    line = landmark.mark_rule(strokeDash=list(LANDMARK_DASH), strokeWidth=look.line * 0.7, color=GREY, aria=False)
+    said = landmark.mark_text(text=name, description=f"{name}: {value}", align="right" if right else "left", **text)
+    return [line.encode(x=alt.XDatum(first), x2=alt.X2Datum(last)), said.encode(x=alt.XDatum(last if right else first))]
 
 
-def _upright(scale: ValueScale, axes: Axes, look: Look) -> alt.Y:
+def _upright(panel: Panel, look: Look, title: str | None) -> alt.Y:
     """Vertical axis, without ticks and labels at impossible values in the space around the data."""
-    hidden = {"condition": {"test": scale.impossible, "value": 0}, "value": 1}
+    if panel.logarithmic:
+        labels = alt.Axis(tickCount=look.values, grid=True, format="~g", minExtent=LABELS, maxExtent=LABELS)
+        return alt.Y("mean:Q", title=title, axis=labels, scale=alt.Scale(type="log", nice=False, padding=ROOM))
+    ends = {"<": panel.metric.low, ">": panel.metric.high}
+    impossible = " || ".join(f"datum.value {side} {end}" for side, end in ends.items() if end is not None) or "false"
+    size = "abs(datum.value)"
+    label = f"{size} >= 1e4 || 0 < {size} && {size} < 1e-3 ? format(datum.value, '~s') : datum.label"  # five characters at most
+    hidden = {"condition": {"test": impossible, "value": 0}, "value": 1}
     marks = alt.Axis(
-        tickCount=axes.values,
+        tickCount=look.values,
         tickRound=False,
         tickOpacity=hidden,
         grid=True,
         gridOpacity=hidden,
-        labelExpr=f"({scale.impossible}) ? '' : ({scale.label})",
-        minExtent=axes.labels,
-        maxExtent=axes.labels,
+        labelExpr=f"({impossible}) ? '' : ({label})",
+        minExtent=LABELS,
+        maxExtent=LABELS,
     )
-    if axes.logarithmic:
-        room = alt.Scale(type="log", nice=False, padding=look.room)
-        labels = alt.Axis(tickCount=axes.values, grid=True, format="~g", minExtent=axes.labels, maxExtent=axes.labels)
-        return alt.Y("mean:Q", title=axes.value_title, axis=labels, scale=room)
-    return alt.Y("mean:Q", title=axes.value_title, axis=marks, scale=alt.Scale(zero=False, nice=False, padding=look.room))
-
-
-def _tooltip(scale: ValueScale, across: Across) -> str:
-    """Vega expression for the tooltip, because some versions of Vega-Lite lose words in the tooltip of the nearest point.
-
-    For the nearest point, the pointer is over a cell around the point, and the datum of the cell is the point.
-    """
-    row = "(datum.datum || datum)"
-    said = {
-        "entry": f"{row}.entry",
-        across.title if across.field == "setting" else across.field: f"{row}.{across.field}",
-        scale.metric.label: f"format({row}.mean, '.4f')",
-        "95 % interval": f"isValid({row}.low) ? format({row}.low, '.4f') + ' to ' + format({row}.high, '.4f') : 'none'",
-        "seeds": f"{row}.n",
-    }
-    # Labels come from untrusted files: JSON writes each label as one string of the expression.
-    always = "{" + ", ".join(f"{json.dumps(name)}: {value}" for name, value in said.items()) + "}"
-    context_free = '{"context-free baseline": ' + f"format({row}.context_free, '.4f')" + "}"
-    return f"isValid({row}.context_free) ? merge({always}, {context_free}) : {always}"
+    return alt.Y("mean:Q", title=title, axis=marks, scale=alt.Scale(zero=False, nice=False, padding=ROOM))

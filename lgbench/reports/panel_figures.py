@@ -1,15 +1,16 @@
-"""Figures with a panel for each part of a board: curves against training steps by length, and curves against a setting."""
+"""Figures of curves against lengths, against training steps by length, and against a setting."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lgbench.contracts import DIVERGED
 from lgbench.errors import UsageError
-from lgbench.reports.figure import Panel, Spec, above_zero, assembled, by_label, heading, panel_title, seeds_line
-from lgbench.reports.marks import SETTING_LABEL, STEP, Across
-from lgbench.results.boards import BoardHeader
+from lgbench.reports.figure import Spec, assembled, heading, panel_title, seeds_line
+from lgbench.reports.marks import LENGTH, SETTING_LABEL, STEP, Across, Panel
+from lgbench.results.boards import Board, BoardHeader, exponent
 from lgbench.results.entries import short
 from lgbench.results.sweeps import OF_TRAINING, SettingValue, Sweep, ordered
 from lgbench.results.trainings import BoardSteps, StepCurves
@@ -23,12 +24,75 @@ class Part(NamedTuple):
 
     board: BoardHeader
     where: Sequence[str]
-    """Column in words, such as "length 40, OOD"; empty for a number of a training."""
-    cells: Sequence[Mapping[str, Any]]
-    """Rows of the dataset in :class:`lgbench.reports.marks.Data`; `context_free` and `about` likewise."""
-    context_free: Sequence[Mapping[str, Any]]
-    ticks: Sequence[Any]
-    about: Mapping[str, Any]
+    """Column in words, such as "length 40, OOD"; empty for all lengths, and for a number of a training."""
+    panel: Panel
+    """Panel without the title."""
+
+
+def figure(boards: Sequence[Board], entries: Mapping[str, int], loglog: bool = False, fit: bool = False) -> Spec:
+    """Figure of one board against lengths, or overview with a panel for each board.
+
+    `entries` has a slot for each entry, as in :func:`lgbench.reports.marks.slots`, in the order of the legend. With `loglog`,
+    both axes are logarithmic, and values at or below 0 are left out. With `fit`, the legend shows the exponent of a power law
+    fitted to each entry on the first board.
+    """
+    labels = dict(zip(entries, short(entries), strict=True))
+    if fit:
+        fitted = {row.entry: exponent(row) for row in boards[0].shown}
+        labels = {entry: f"{label}  {found}" if (found := fitted.get(entry)) else label for entry, label in labels.items()}
+    parts = [Part(board, [], _length_panel(board, labels, loglog)) for board in boards]
+    return _figure(parts, by_label(labels, entries), boards[0].metric.headline)
+
+
+def _length_panel(board: Board, labels: Mapping[str, str], loglog: bool) -> Panel:
+    levels = {length: board.context_free_level("length", length) for length in board.all_lengths}
+    cells: list[dict[str, Any]] = [
+        {"entry": row.entry, "label": labels[row.entry]}
+        | {field: getattr(cell, field) for field in ("length", "mean", "low", "high", "n")}
+        | {"context_free": board.context_free_level("length", cell.length)}
+        for row in board.shown
+        if row.entry in labels
+        for cell in row.cells
+        if cell.kind == "length"
+    ]
+    return Panel(
+        metric=board.metric,
+        title=[],
+        across=LENGTH,
+        marked=marked(board.all_lengths, board.train_length),
+        ends=(board.all_lengths[0], board.all_lengths[-1]),
+        cells=above_zero(cells) if loglog else cells,
+        context_free=_levels("length", levels, loglog),
+        train_length=board.train_length,
+        logarithmic=loglog,
+    )
+
+
+def _levels(field: str, levels: Mapping[Any, float | None], loglog: bool = False) -> list[dict[str, Any]]:
+    """Rows of the context-free baseline, empty if unknown."""
+    return [{field: place, "mean": level} for place, level in levels.items() if level is not None and (level > 0 or not loglog)]
+
+
+def by_label(labels: Mapping[str, str], entries: Mapping[str, int]) -> dict[str, int]:
+    """Slots by label, from labels and slots by entry."""
+    return {label: entries[entry] for entry, label in labels.items()}
+
+
+def above_zero(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with means above 0, for a logarithmic axis. An interval down to 0 ends at the smallest mean."""
+    positive = [cell for cell in cells if cell["mean"] > 0]
+    least = min((cell["mean"] for cell in positive), default=0.0)
+    return [cell | {"low": least if cell["low"] is not None and cell["low"] <= 0 else cell["low"]} for cell in positive]
+
+
+def marked(lengths: Sequence[int], trained: int) -> list[int]:
+    """Lengths with a tick: all, except a training length too near another length. Shading shows the training length anyway.
+
+    >>> marked([16, 32, 40, 63], 40), marked([16, 32, 63], 32)
+    ([16, 32, 63], [16, 32, 63])
+    """
+    crowded = any(trained != length and 2 * trained < 3 * length < 4.5 * trained for length in lengths)
+    return [length for length in lengths if length != trained or not crowded or length in (lengths[0], lengths[-1])]
 
 
 def step_marks(steps: Sequence[int]) -> list[int]:
@@ -40,44 +104,33 @@ def step_marks(steps: Sequence[int]) -> list[int]:
     return list(steps[::-1][::2][::-1])
 
 
-def step_document(steps: BoardSteps) -> dict[str, Any]:
-    """Step curves of a board for the page. Points are lists of step, mean, low, high and n, half as long as objects."""
-    return {
-        str(length): {
-            "context_free": curves.context_free,
-            "axis": _about(curves.steps, step_marks(curves.steps)),
-            "entries": {entry: [list(vars(cell).values()) for cell in own] for entry, own in curves.cells.items()},
-        }
-        for length, curves in steps.curves.items()
-    }
-
-
 def step_figure(found: Sequence[BoardSteps], entries: Mapping[str, int]) -> Spec:
-    """Figure with a panel for each board and length. `entries` as in :func:`lgbench.reports.figure.figure`."""
+    """Figure with a panel for each board and length. `entries` as in :func:`figure`."""
     labels = dict(zip(entries, short(entries), strict=True))
-    parts = [_step_part(each.board, curves, labels) for each in found for curves in each.curves.values()]
+    parts = [
+        Part(each.board, [_at_length(each.board, curves.length)], _step_panel(each.board, curves, labels))
+        for each in found
+        for curves in each.curves.values()
+    ]
     metric = found[0].board.metric
     direction = f", {metric.direction}" if metric.ranks else ""
-    return _figure(parts, STEP, by_label(labels, entries), f"{metric.label} while models train{direction}")
+    return _figure(parts, by_label(labels, entries), f"{metric.label} while models train{direction}")
 
 
-def _step_part(board: BoardHeader, curves: StepCurves, labels: Mapping[str, str]) -> Part:
+def _step_panel(board: BoardHeader, curves: StepCurves, labels: Mapping[str, str]) -> Panel:
     cells = [
         {"entry": entry, "label": labels[entry], **vars(cell), "context_free": curves.context_free}
         for entry, own in curves.cells.items()
         if entry in labels
         for cell in own
     ]
-    steps = curves.steps
-    context_free = (
-        [] if curves.context_free is None else [{"step": step, "mean": curves.context_free} for step in (steps[0], steps[-1])]
-    )
-    ticks = step_marks(steps)
-    return Part(board, [_at_length(board, curves.length)], cells, context_free, ticks, _about(steps, ticks))
+    ends = curves.steps[0], curves.steps[-1]
+    levels = _levels("step", dict.fromkeys(ends, curves.context_free))
+    return Panel(board.metric, [], STEP, step_marks(curves.steps), ends, cells, levels)
 
 
 def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Mapping[str, int], loglog: bool = False) -> Spec:
-    """Figure with a panel for each sweep. `entries` as in :func:`lgbench.reports.figure.figure`.
+    """Figure with a panel for each sweep. `entries` as in :func:`figure`.
 
     With `loglog`, both axes are logarithmic, and values at or below 0 are left out.
     """
@@ -88,7 +141,7 @@ def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Mapping[str, int
     parts = [_sweep_part(sweep, labels, across, ticks, loglog) for sweep in drawn]
     metric = drawn[0].board.metric
     over = "on any of" if metric.name == DIVERGED else "mean over"
-    return _figure(parts, across, by_label(labels, entries), metric.headline, over, loglog)
+    return _figure(parts, by_label(labels, entries), metric.headline, over)
 
 
 def _sweep_part(sweep: Sweep, labels: Mapping[str, str], across: Across, ticks: Sequence[float], loglog: bool) -> Part:
@@ -102,14 +155,13 @@ def _sweep_part(sweep: Sweep, labels: Mapping[str, str], across: Across, ticks: 
         if entry in labels
         for value, cell in own.items()
     ]
-    cells = above_zero(cells) if loglog else cells
-    context_free = [
-        {"setting": placed(value), "mean": level} for value, level in sweep.context_free.items() if level > 0 or not loglog
-    ]
+    levels = _levels("setting", {placed(value): level for value, level in sweep.context_free.items()}, loglog)
     kind, length = sweep.column
     where = f"{kind} mean" if length is None else _at_length(sweep.board, length)
-    values = ordered(row["setting"] for row in cells)
-    return Part(sweep.board, [] if sweep.column == OF_TRAINING else [where], cells, context_free, ticks, _about(values, values))
+    values = across.categories or ordered(row["setting"] for row in cells)
+    cells = above_zero(cells) if loglog else cells
+    panel = Panel(sweep.board.metric, [], across, ticks, (values[0], values[-1]), cells, levels, logarithmic=loglog)
+    return Part(sweep.board, [] if sweep.column == OF_TRAINING else [where], panel)
 
 
 def axis(setting: str, values: Sequence[SettingValue], loglog: bool = False) -> Across:
@@ -125,29 +177,21 @@ def axis(setting: str, values: Sequence[SettingValue], loglog: bool = False) -> 
     return Across("setting", setting, "log" if wide or loglog else "linear", label=SETTING_LABEL)
 
 
-def _figure(
-    parts: Sequence[Part], across: Across, labels: Mapping[str, int], title: str, over: str = "mean over", loglog: bool = False
-) -> Spec:
+def _figure(parts: Sequence[Part], labels: Mapping[str, int], title: str, over: str = "mean over") -> Spec:
     """Figure with a panel for each part. The vertical axes of a board's panels are equal, to compare the panels."""
     boards = list({id(part.board): part.board for part in parts}.values())
     columns = {tuple(part.where) for part in parts}
     panels = [
-        Panel(
-            metric=part.board.metric,
+        replace(
+            part.panel,
             title=[*(panel_title(part.board, boards) if len(boards) > 1 else []), *(part.where if len(columns) > 1 else [])],
-            across=across,
-            marked=part.ticks,
-            cells=part.cells,
-            context_free=part.context_free,
-            about=[part.about],
-            shown=_range([row for other in parts if other.board is part.board for row in other.cells]),
-            logarithmic=loglog,
+            shown=_range(parts, part.board) if len(columns) > 1 else (),
         )
         for part in parts
     ]
     where = parts[0].where if len(columns) == 1 else []
     title, subtitle = heading(boards, title, where, shared=len(columns) > 1, over=over)
-    seeds = seeds_line({row["n"] for part in parts for row in part.cells})
+    seeds = seeds_line({row["n"] for part in parts for row in part.panel.cells})
     return assembled(panels, labels, title, [*subtitle, seeds])
 
 
@@ -157,13 +201,8 @@ def _at_length(board: BoardHeader, length: int) -> str:
     return f"length {length}" + (f", {'ID' if length <= trained else 'OOD'}" if trained else "")
 
 
-def _about(values: Sequence[Any], ticks: Sequence[Any]) -> dict[str, Any]:
-    """Ends of the horizontal axis and values with a tick."""
-    ends = {"shortest": values[0], "longest": values[-1]} if values else {}
-    return {"train_length": 0, **ends, "lengths": ticks}
-
-
-def _range(rows: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Smallest and largest number of curves and intervals."""
+def _range(parts: Sequence[Part], board: BoardHeader) -> list[float]:
+    """Smallest and largest number of curves and intervals of a board."""
+    rows = [row for part in parts if part.board is board for row in part.panel.cells]
     values = [row[end] for row in rows for end in ("mean", "low", "high", "context_free") if row[end] is not None]
     return [min(values), max(values)] if values else []

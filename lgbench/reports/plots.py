@@ -16,7 +16,7 @@ import altair as alt
 from lgbench.contracts import TRAINING_METRICS
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import ALL_PROTOCOLS
-from lgbench.reports import figure, files, panel_figures, probe_figures
+from lgbench.reports import files, panel_figures, probe_figures
 from lgbench.reports.drawing import WAYS_OUT, drawn
 from lgbench.reports.figure import Spec
 from lgbench.reports.marks import (
@@ -114,7 +114,7 @@ def requested(results: Results, asked: PlotRequest, say: Callable[[str], None]) 
     if asked.loglog:
         rows = (row for board in boards for row in board.shown if row.entry in entries)
         _say_left_out([cell.mean for row in rows for cell in row.cells if cell.kind == "length"], say)
-    return figure.figure(boards, slots(entries, order), asked.loglog, asked.fit)
+    return panel_figures.figure(boards, slots(entries, order), asked.loglog, asked.fit)
 
 
 def _first_of_most_boards(boards: Sequence[Board]) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any
 import altair as alt
 
 from lgbench.errors import UsageError
-from lgbench.reports.figure import LEFT, LETTER, WIDTH, Spec, heading, on_paper
-from lgbench.reports.marks import PAPER
+from lgbench.reports.figure import LEFT, LETTER, WIDTH, Spec, content, heading, on_paper
+from lgbench.reports.marks import TEXT
 from lgbench.results.boards import Board
 from lgbench.results.entries import short
 from lgbench.results.leaderboard import Inside, Results
@@ -52,17 +52,16 @@ def heatmap(board: Board, maps: Mapping[str, Sequence[Mapping[str, Any]]]) -> Sp
     ]
     spec: Spec = alt.vconcat(*panels, spacing=8).to_dict()
     title, subtitle = heading([board], board.metric.headline)
-    content = {key: value for key, value in spec.items() if key not in ("$schema", "config")}
-    return on_paper(title, [*subtitle, "mean over seeds"]) | content
+    return on_paper(title, [*subtitle, "mean over seeds"]) | content(spec)
 
 
 def _layer_panel(board: Board, label: str, rows: Sequence[Mapping[str, Any]], scale: alt.Scale, last: bool) -> alt.Chart:
     layers = len({row["layer"] for row in rows})
-    sizes: dict[str, Any] = {"labelFontSize": PAPER.text, "titleFontSize": PAPER.text, "titleFontWeight": "normal"}
+    sizes: dict[str, Any] = {"labelFontSize": TEXT, "titleFontSize": TEXT, "titleFontWeight": "normal"}
     legend = alt.Legend(title=board.metric.label, gradientLength=60, gradientThickness=8, offset=6, format="~g", **sizes)
     color = alt.Color("mean:Q", scale=scale, legend=legend)
     panel: alt.Chart = (
-        alt.Chart(alt.InlineData(values=list(rows)), title=alt.TitleParams(label, anchor="start", fontSize=PAPER.text))
+        alt.Chart(alt.InlineData(values=list(rows)), title=alt.TitleParams(label, anchor="start", fontSize=TEXT))
         .mark_rect()
         .encode(
             alt.X("length:O", title="length" if last else None, axis=alt.Axis(labelAngle=0, labelOverlap="parity")),
@@ -97,10 +96,9 @@ def predictor_figure(found: Sequence[Predictor], metric: Metric, times: int) -> 
     said = f"over entries and seeds, probes read at up to {times} times the training length; "
     said += "lines are 95 % intervals over entries"
     width = LABELS + len(families) * (PANEL + BETWEEN)
-    content = {key: value for key, value in spec.items() if key not in ("$schema", "config")}
     page = on_paper(title, wrap(said, int(width / LETTER)))
     page["title"] |= {"text": wrap(title, int(width / BOLD_LETTER)), "limit": width}
-    return page | content
+    return page | content(spec)
 
 
 def _family_panel(found: Sequence[Predictor], family: str, order: Sequence[str], first: bool) -> alt.LayerChart:
@@ -109,7 +107,7 @@ def _family_panel(found: Sequence[Predictor], family: str, order: Sequence[str],
     ]
     chart = alt.Chart(alt.InlineData(values=rows)).encode(y=_probes(order, labels=first))
     scale = alt.Scale(domain=[-1, 1])
-    axis = alt.Axis(values=[-1, -0.5, 0, 0.5, 1], format="~g", labelFontSize=PAPER.text)
+    axis = alt.Axis(values=[-1, -0.5, 0, 0.5, 1], format="~g", labelFontSize=TEXT)
     x = alt.X("value:Q", scale=scale, axis=axis, title=None)
     zero = alt.Chart(alt.InlineData(values=[{"zero": 0}])).mark_rule(color="#999").encode(x=alt.X("zero:Q", scale=scale))
     lines = chart.mark_rule(strokeWidth=1).encode(x=alt.X("low:Q", scale=scale, axis=axis, title=None), x2="high:Q")
@@ -119,9 +117,9 @@ def _family_panel(found: Sequence[Predictor], family: str, order: Sequence[str],
 
 
 def _title(family: str) -> alt.TitleParams:
-    return alt.TitleParams(family, fontSize=PAPER.text, anchor="middle")
+    return alt.TitleParams(family, fontSize=TEXT, anchor="middle")
 
 
 def _probes(order: Sequence[str], labels: bool) -> alt.Y:
-    axis = alt.Axis(labels=labels, ticks=False, domain=False, grid=True, labelFontSize=PAPER.text, labelLimit=0)
+    axis = alt.Axis(labels=labels, ticks=False, domain=False, grid=True, labelFontSize=TEXT, labelLimit=0)
     return alt.Y("probe:N", sort=list(order), scale=alt.Scale(domain=list(order)), axis=axis, title=None)

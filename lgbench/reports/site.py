@@ -27,9 +27,8 @@ from lgbench.experiment.record import ProtocolUse
 from lgbench.experiment.tuning import Tuning
 from lgbench.reports.boards import notes, overall_notes
 from lgbench.reports.claims import documents as documents_of
-from lgbench.reports.figure import about as axis_of
 from lgbench.reports.files import replace
-from lgbench.reports.panel_figures import step_document
+from lgbench.reports.panel_figures import marked, step_marks
 from lgbench.results.boards import Board, BoardHeader
 from lgbench.results.database import packaged
 from lgbench.results.entries import PREFIX
@@ -37,7 +36,7 @@ from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import described
 from lgbench.results.overall import Grid, grid
 from lgbench.results.published import with_own
-from lgbench.results.trainings import BoardSteps, trainings
+from lgbench.results.trainings import BoardSteps
 from lgbench.terminal import counted
 
 Documents = dict[str, dict[str, Any]]
@@ -94,7 +93,7 @@ def pages(
     data: dict[str, Any] = {"index": index}
     for number, use in enumerate(index["protocols"]):
         own = {str(i): each for i, each in enumerate(boards) if str(each.board.protocol) == use}
-        steps = {i: step_document(each.steps) for i, each in own.items() if each.steps}
+        steps = {i: _step_document(each.steps) for i, each in own.items() if each.steps}
         # dataclasses.asdict copies every number: several seconds for thousands of runs
         built = {i: msgspec.to_builtins(each.board) | {"notes": notes(each.board)} for i, each in own.items()}
         data[f"boards-{number}"] = {"boards": built, "steps": steps}
@@ -198,7 +197,6 @@ def _grids(
 
 def _summary_of(page_board: PageBoard) -> dict[str, Any]:
     board = page_board.board
-    (axis,) = axis_of(board)
     return {
         "kind": page_board.kind,
         "name": board.name,
@@ -207,8 +205,20 @@ def _summary_of(page_board: PageBoard) -> dict[str, Any]:
         "protocol": str(board.protocol),
         "version": board.task_version,
         "entries": [row.entry for row in board.rows],
-        "axis": axis,
+        "axis": {"train_length": board.train_length, "lengths": marked(board.all_lengths, board.train_length)},
         "steps": list(page_board.steps.curves) if page_board.steps else [],
+    }
+
+
+def _step_document(steps: BoardSteps) -> dict[str, Any]:
+    """Step curves of a board. Points are lists of step, mean, low, high and n, half as long as objects."""
+    return {
+        str(length): {
+            "context_free": curves.context_free,
+            "axis": {"shortest": curves.steps[0], "longest": curves.steps[-1], "lengths": step_marks(curves.steps)},
+            "entries": {entry: [list(vars(cell).values()) for cell in own] for entry, own in curves.cells.items()},
+        }
+        for length, curves in steps.curves.items()
     }
 
 
@@ -238,25 +248,26 @@ def _summary(boards: Sequence[PageBoard], runs: Documents) -> str:
 def run_documents(results: Results, metadata: Mapping[str, Mapping[str, Any]], protocols: Collection[ProtocolUse]) -> Documents:
     """Metadata and training curves of runs by protocol and entry, under the given protocols."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for training in trainings(results):
-        if training.protocol in protocols:
-            about = metadata[training.run_id]
-            names = ("run_id", "task", "task_version", "seed", "diverged_step")
-            run = {name: getattr(training, name) for name in names}
-            run |= {name: _curve(training.curves.get(name, ())) for name in CURVE_METRICS}
+    names = ("run_id", "task", "task_version", "seed", "diverged_step")
+    for *own, number, entry, curves in results.rows(packaged("trainings"), {"curves": list(CURVE_METRICS)}):
+        if (protocol := results.protocols[number]) in protocols:
+            run = dict(zip(names, own, strict=True))
+            about = metadata[run["run_id"]]
+            run |= {name: _curve((curves or {}).get(name, ())) for name in CURVE_METRICS}
             run |= {"measurements": [metric.key for metric in described(about)]}
             run |= {"about": _finite(_shown(about)), "tuning": _tuning(about)}
-            found[str(training.protocol)][training.entry].append(run)
+            found[str(protocol)][entry].append(run)
     return {
         protocol: {entry: _each_tuning_once(own) for entry, own in sorted(by_entry.items())}
         for protocol, by_entry in found.items()
     }
 
 
-def _curve(points: Sequence[tuple[int, float | None]]) -> dict[str, list[Any]]:
+def _curve(points: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Steps and values of a training curve, with as many digits as a small chart tells."""
-    values = [None if value is None or not isfinite(value) else float(f"{value:.3g}") for _, value in points]
-    return {"steps": [step for step, _ in points], "values": values}
+    known = (own["value"] for own in points)
+    values = [None if value is None or not isfinite(value) else float(f"{value:.3g}") for value in known]
+    return {"steps": [own["step"] for own in points], "values": values}
 
 
 def _shown(about: Mapping[str, Any]) -> dict[str, Any]:

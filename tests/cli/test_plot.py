@@ -17,8 +17,7 @@ from helpers.plot_runs import ENTRIES, means
 from helpers.run_files import simulated, write_rows
 
 from lgbench.errors import DrawingFailed, UsageError
-from lgbench.reports import drawing, marks, plots
-from lgbench.reports import figure as figures
+from lgbench.reports import drawing, marks, panel_figures, plots
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +73,7 @@ def test_the_specification_itself_is_vega_lite_with_the_numbers_of_the_board(fol
 def test_the_file_is_named_after_what_it_shows(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plots, "FORMATS", {".png": lambda spec: b"drawn"})
-    monkeypatch.setattr(figures, "figure", lambda boards, entries, *_: {})
+    monkeypatch.setattr(panel_figures, "figure", lambda boards, entries, *_: {})
     for arguments, name in [(["--task", "alpha"], "alpha-tvd.png"), (["--metric", "roc_auc"], "overview-roc_auc.png")]:
         assert plot(*arguments, "--results", folder).stdout == f"{name}\n"
         assert (tmp_path / name).read_bytes() == b"drawn"
@@ -156,7 +155,7 @@ def test_more_entries_than_can_look_different_are_refused():
 
 
 def test_a_board_without_any_of_the_entries_has_no_panel(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "figure", lambda boards, entries, *_: {"boards": [board.name for board in boards]})
+    monkeypatch.setattr(panel_figures, "figure", lambda boards, entries, *_: {"boards": [board.name for board in boards]})
     assert plot("--entry", "pre-norm", "--out", tmp_path / "a.json", "--results", folder).exit_code == 0
     assert json.loads((tmp_path / "a.json").read_text()) == {"boards": ["alpha"]}
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import lgbench_measurements
 from helpers.run_files import measured_by_all, simulated, write_rows
 from lgbench.reports import plots
-from lgbench.reports.figure import Spec, figure
+from lgbench.reports.figure import Spec
 from lgbench.reports.marks import slots
+from lgbench.reports.panel_figures import figure
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
 

@@ -15,8 +15,8 @@ from helpers.plot_runs import CONTEXT_FREE, ENTRIES, LENGTHS, TRAINED, Drawing, 
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import figure as figures
 from lgbench.reports import marks, plots
-from lgbench.reports.figure import figure
 from lgbench.reports.marks import slots
+from lgbench.reports.panel_figures import figure
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_points_stand_where_the_labels_of_the_axes_say(drawing, alpha):
         baseline = y - expected if baseline is None else baseline  # letters stand a little below their ticks
         assert y - expected == pytest.approx(baseline, abs=1e-6)
         assert x == pytest.approx(shift[4] + np.log2(length / 4) / 4 * (shift[64] - shift[4]), abs=1e-6)
-    assert abs(baseline) < marks.PAPER.text / 2
+    assert abs(baseline) < marks.TEXT / 2
 
 
 def test_bands_are_the_intervals_of_the_board(drawing, alpha):

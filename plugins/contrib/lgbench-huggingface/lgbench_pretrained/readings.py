@@ -146,8 +146,8 @@ def figure(found: ModelRows) -> dict[str, Any]:
 
 
 def _panel(found: ModelRows, metric: Metric, labels: dict[int | None, str]) -> Any:
-    from lgbench.reports.figure import Panel, above_zero
-    from lgbench.reports.marks import LENGTH
+    from lgbench.reports.marks import LENGTH, Panel
+    from lgbench.reports.panel_figures import above_zero
 
     cells: list[dict[str, Any]] = [
         {"entry": label, "label": label, "length": length, "context_free": None}
@@ -157,16 +157,14 @@ def _panel(found: ModelRows, metric: Metric, labels: dict[int | None, str]) -> A
         if (mean := found.mean(metric.name, length, layer))
     ]
     logarithmic = all(cell["mean"] > 0 for cell in cells)
-    lengths = found.lengths
-    ends = {"train_length": 0, "shortest": lengths[0], "longest": lengths[-1]}
     return Panel(
         metric=metric,
         title=[metric.label],
         across=LENGTH,
-        marked=lengths,
+        marked=found.lengths,
+        ends=(found.lengths[0], found.lengths[-1]),
         cells=above_zero(cells) if logarithmic else cells,
         context_free=[],
-        about=[{**ends, "lengths": lengths}],
         logarithmic=logarithmic,
     )
 

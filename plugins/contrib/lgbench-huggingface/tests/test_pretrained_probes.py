@@ -20,7 +20,7 @@ from lgbench.cli.main import main
 from lgbench.errors import UsageError
 from lgbench.experiment.components import is_probe
 from lgbench.extensions.registry import Registry
-from lgbench.reports.figure import above_zero
+from lgbench.reports.panel_figures import above_zero
 from lgbench_pretrained import attention as attention_module
 from lgbench_pretrained import probing
 from lgbench_pretrained.loading import Source, load
