@@ -267,11 +267,7 @@ def _under(claim: Claim, use: ProtocolUse, parts: Sequence[_Part]) -> list[Verdi
 
 def _deciding(tested: Sequence[tuple[ClaimTest, PairedSample]]) -> list[tuple[int, ...]]:
     """Failing seeds that make the verdict of each test."""
-    longest = max((sample.n for _, sample in tested), default=0)
-    differences, lost = np.full((len(tested), longest), np.nan), np.zeros((len(tested), longest), dtype=bool)
-    for i, (test, sample) in enumerate(tested):
-        differences[i, : sample.n], lost[i, : sample.n] = _beyond(test, sample), sample.failing
-    places = deciding_seeds(differences, lost)
+    places = deciding_seeds([_beyond(test, sample) for test, sample in tested], [sample.failing for _, sample in tested])
     return [tuple(sample.common[place] for place in own) for (_, sample), own in zip(tested, places, strict=True)]
 
 

@@ -45,12 +45,10 @@ def leaderboard(query: queries.BoardQuery, form: str, baseline: str | None) -> N
     found, protocol, others = shown(runs, metric, query.task, query.protocol, baseline=baseline)
     runs.require_some(found, metric)
     summary = runs.overall(metric, protocol, baseline=baseline) if query.task is None else []
-    if form == "table":
-        boards.show_boards(found, console(), summary)
+    if form == "csv":
+        echo_data(boards.boards_csv(found, summary))
     else:
-        written = boards.FORMATS[form](found, summary)
-        # Markdown is read in a terminal too, and has names of strangers.
-        echo_data(printable(written, lines=True) if form == "markdown" else written)
+        _show(form, {"overall": summary, "boards": found}, boards.tables(found, summary))
     _tell_of(others, form)
 
 
@@ -146,7 +144,7 @@ def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
 
     if form == "json":
         echo_data(as_json(plain))
-    elif form == "markdown":
+    elif form == "markdown":  # read in a terminal too, and has names of strangers
         echo_data(printable("\n".join(map(markdown, tables)), lines=True))
     else:
         for table in tables:
@@ -235,18 +233,16 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     For example: lgbench sql "select entry, avg(value) from final where metric = 'tvd' and length = 64 group by all"
     """
     from lgbench.reports.analyses import answer_table
-    from lgbench.reports.tables import as_csv, as_json, show
+    from lgbench.reports.tables import as_csv
 
     table = queries.opened(results)
     if not unsafe:
         table.guard()
     names, rows = table.ask(query)
-    if form == "table":
-        show(answer_table(names, rows), console())
-    elif form == "csv":
+    if form == "csv":
         echo_data(as_csv(names, rows))
     else:
-        echo_data(as_json([dict(zip(names, row, strict=True)) for row in rows]))
+        _show(form, [dict(zip(names, row, strict=True)) for row in rows], [answer_table(names, rows)])
 
 
 @click.command()

@@ -6,11 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.console import Console
-
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
-from lgbench.reports.tables import Cell, Column, Interval, Styled, Table, as_csv, as_json, markdown, show
+from lgbench.reports.tables import Cell, Column, Interval, Styled, Table, as_csv, markdown
 from lgbench.results.boards import Board, Row
 from lgbench.results.entries import short
 from lgbench.results.overall import Estimate, Overall, OverallRow
@@ -41,18 +39,13 @@ BELOW = "not ranked:"
 """Line of a table between the board and the own entries of other protocols."""
 
 
-def show_boards(boards: Sequence[Board], console: Console, summary: Sequence[Overall] = ()) -> None:
-    """Print overall boards, then boards."""
-    for table in _tables(boards, summary):
-        show(table, console)
-
-
 def boards_markdown(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
     """Overall boards, then boards, as GitHub tables."""
-    return "\n".join(map(markdown, _tables(boards, summary)))
+    return "\n".join(map(markdown, tables(boards, summary)))
 
 
-def _tables(boards: Sequence[Board], summary: Sequence[Overall]) -> Iterator[Table]:
+def tables(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> Iterator[Table]:
+    """Overall boards, then boards."""
     for own in summary:
         yield overall_table(own, {entry for board in boards if board.protocol == own.protocol for entry in board.own or ()})
     yield from map(board_table, boards)
@@ -62,14 +55,6 @@ def boards_csv(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
     """CSV with one line for each cell, overall boards first."""
     lines = [*_overall_lines(summary), *_board_lines(boards)]
     return as_csv(CSV_COLUMNS, [[line.get(name) for name in CSV_COLUMNS] for line in lines])
-
-
-def boards_json(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
-    """JSON object with overall boards and boards."""
-    return as_json({"overall": summary, "boards": boards})
-
-
-FORMATS = {"markdown": boards_markdown, "csv": boards_csv, "json": boards_json}
 
 
 def board_table(board: Board) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from math import isfinite
@@ -22,7 +22,7 @@ from rich.text import Text
 from lgbench.contracts import CONTEXT_FREE, PRIMARY_METRIC
 from lgbench.errors import RunFileError
 from lgbench.results import run_files
-from lgbench.results.columns import BoardValues, Value, Values, mean_of_known, rounded
+from lgbench.results.columns import mean_of_known, models_and_context_free, rounded
 from lgbench.results.metrics import Metric, described
 from lgbench.terminal import counted, printable
 
@@ -191,34 +191,30 @@ def _axis(lengths: Sequence[int], trained: int | None, cell: int) -> str:
 
 def curves_of(paths: Iterable[Path]) -> list[LengthCurve]:
     """Curves of an entry at the lengths of boards: of each task, if there are several, and of their mean. Empty without any."""
-    values: list[Value] = []
-    levels: dict[tuple[str, int], float] = {}
+    tables: list[pa.Table] = []
     metric = None
     for path in paths:
         with suppress(RunFileError, pa.ArrowException, OSError):
             metric = metric or primary_metric(path)
-            own, context_free = final_values(path, metric) if metric else ([], {})
-            values += own
-            levels |= context_free
-    if metric is None or None in (metric.perfect, metric.worst) or metric.perfect == metric.worst:
+            tables += [final_values(path, metric)] if metric else []
+    if metric is None or not tables or None in (metric.perfect, metric.worst) or metric.perfect == metric.worst:
         return []
-    tasks = sorted({value.task for value in values})
-    parts = [(task, [task]) for task in tasks] if len(tasks) > 1 else []
+    rows = pa.concat_tables(tables)
+    tasks = sorted(pc.unique(rows["task"]).to_pylist())
+    parts = [(task, rows.filter(pc.equal(rows["task"], task))) for task in tasks] if len(tasks) > 1 else []
     name = "mean" if len(tasks) > 1 else "".join(tasks)
-    found = [_curve(own, metric, values, levels, among) for own, among in [*parts, (name, tasks)]]
-    return [curve for curve in found if curve]
+    return [curve for own, part in [*parts, (name, rows)] if (curve := _curve(own, metric, part))]
 
 
-def _curve(
-    name: str, metric: Metric, values: Iterable[Value], levels: Mapping[tuple[str, int], float], tasks: Collection[str]
-) -> LengthCurve | None:
-    """Curve of the mean over some tasks; None without values."""
-    models = BoardValues.of(Values.of(value for value in values if value.task in tasks))
+def _curve(name: str, metric: Metric, rows: pa.Table) -> LengthCurve | None:
+    """Curve of the mean over the tasks of some rows; None without values."""
+    models, baseline = models_and_context_free(rows)
     seeds = {length: np.isfinite(own).sum() for (kind, length), own in models.columns.items() if kind == "length"}
     # Lengths with fewer seeds are left out: a change of seeds would bend the curve.
     lengths = [length for length in models.lengths if seeds.get(length) == max(seeds.values(), default=0)]
     means = {length: rounded(mean_of_known(models.columns["length", length]).item()) for length in lengths}
-    context_free = {n: fmean(levels[task, n] for task in tasks) for n in lengths if all((task, n) in levels for task in tasks)}
+    levels = baseline.columns if baseline.tasks == models.tasks else {}
+    context_free = {n: levels["length", n].item() for n in lengths if ("length", n) in levels}
     trained = [n for i, n in enumerate(models.lengths) if n in means and models.in_distribution[:, i].all()]
     return LengthCurve(name, metric, means, context_free, max(trained, default=None), len(models.seeds)) if means else None
 
@@ -228,22 +224,20 @@ def primary_metric(path: Path) -> Metric | None:
     return next((metric for metric in described(run_files.metadata(path)) if metric.name == PRIMARY_METRIC), None)
 
 
-def final_values(path: Path, metric: Metric) -> tuple[list[Value], dict[tuple[str, int], float]]:
-    """Values of raw weights at the end of training, at the lengths of boards, and the baseline by task and length.
+def final_values(path: Path, metric: Metric) -> pa.Table:
+    """Values of raw weights at the end of training, at the lengths of boards, and the baseline without entry and seed.
 
     The selection of rows equals results/sql/values.sql, without DuckDB, because runs do not import DuckDB.
     """
     rows = run_files.read(path)
     last = pc.max(rows.filter(pc.field("length").is_valid())["step"])
+    own = (pc.field("weights") == CONTEXT_FREE) | ((pc.field("weights") == "raw") & (pc.field("step") == last))
     same = (pc.field("metric") == metric.name) & (pc.field("metric_version") == metric.version) & pc.field("on_boards")
-    rows = rows.filter(same)
-    baseline = rows.filter((pc.field("weights") == CONTEXT_FREE) & pc.field("value").is_valid())
-    levels = zip(*(baseline[name].to_pylist() for name in ("task", "length", "value")), strict=True)
-    rows = rows.filter((pc.field("weights") == "raw") & (pc.field("step") == last))
-    names = ("entry", "seed", "task", "length", "in_distribution", "value", "diverged_step")
-    found = zip(*(rows[name].to_pylist() for name in names), strict=True)
-    values = [Value(*row)._replace(diverged=step is not None) for *row, step in found]
-    return values, {(task, length): value for task, length, value in levels}
+    rows = rows.filter(own & same)
+    raw = pc.equal(rows["weights"], "raw")
+    columns = {name: pc.if_else(raw, rows[name], None) for name in ("entry", "seed")}
+    columns |= {name: rows[name] for name in ("task", "length", "in_distribution", "value")}
+    return pa.table(columns | {"diverged": rows["diverged_step"].is_valid()})
 
 
 def _first(files: Mapping[LineKey, Sequence[Path]]) -> list[LineKey]:

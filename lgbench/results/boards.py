@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,6 +152,39 @@ class BoardHeader:
     train_length: int
 
 
+class BoardKey(NamedTuple):
+    """Identity of a board of one metric."""
+
+    name: str
+    task_version: int
+    protocol: int
+    """Number in :attr:`lgbench.results.database.Database.protocols`."""
+    metric_version: int
+
+    @property
+    def without_metric(self) -> tuple[str, int, int]:
+        """Identity without the version of the metric."""
+        return self[:3]
+
+
+class MeasuredBoard(NamedTuple):
+    """Values of a board before entries are ranked."""
+
+    key: BoardKey
+    header: BoardHeader
+    models: BoardValues
+    context_free: BoardValues
+    """Context-free baseline as one entry with one seed; without tasks if unknown."""
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """Context-free baseline in each column, if known for all tasks."""
+        if self.context_free.tasks != self.models.tasks:
+            return ()
+        columns = self.context_free.columns
+        return tuple(Level(kind, length, rounded(values.item())) for (kind, length), values in columns.items())
+
+
 @dataclass(frozen=True)
 class TunedRate:
     """Learning rate that tuning chose, of those tried."""
@@ -213,11 +246,6 @@ class Board(BoardHeader):
     def context_free_level(self, kind: str, length: int | None = None) -> float | None:
         """Context-free baseline in a column, None if unknown."""
         return next((level.mean for level in self.context_free if (level.kind, level.length) == (kind, length)), None)
-
-
-def context_free_levels(context_free: BoardValues) -> tuple[Level, ...]:
-    """Context-free baseline in each column."""
-    return tuple(Level(kind, length, rounded(values.item())) for (kind, length), values in context_free.columns.items())
 
 
 def ranked_rows(
@@ -348,8 +376,7 @@ def against(models: BoardValues, metric: Metric, baseline: str, ranked: Sequence
     others = np.array([entry != baseline for entry in ranked]) & np.isfinite(differences).any(-1)
     names = [entry for entry, other in zip(ranked, others, strict=True) if other]
     found = paired_t(differences[others])
-    lost = np.array([failing(models, entry, baseline) for entry in names], dtype=bool)
-    decided = deciding_seeds(differences[others], lost.reshape(-1, len(models.seeds)))  # no name has no shape
+    decided = deciding_seeds(differences[others], [failing(models, entry, baseline) for entry in names])
     corrected, most = holm(found.p), metric.highest - metric.lowest
     low, high = (np.clip(end, -most, most) for end in (found.low, found.high))
     return {

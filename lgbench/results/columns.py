@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lgbench.contracts import NOT_CAUSAL, NOT_FINITE, SOUNDNESS
@@ -30,67 +31,6 @@ DIGITS = 4
 """Decimal places of the numbers of a board."""
 
 
-class Value(NamedTuple):
-    """Value of one metric for one model on one task at one length of boards."""
-
-    entry: str
-    seed: int
-    task: str
-    length: int
-    in_distribution: bool
-    """Whether the length is a training length."""
-    value: float | None
-    """None for an undefined value."""
-    diverged: bool = False
-    """Whether the training diverged."""
-    not_causal: bool = False
-    """Whether answers of the model depend on later inputs."""
-    not_finite: bool = False
-    """Whether some answers are not finite, after a training without divergence."""
-
-
-@dataclass(frozen=True)
-class Values:
-    """Many :class:`Value` in columns: a large board has millions of values, too many for objects in memory."""
-
-    axes: tuple[tuple[Any, ...], ...]
-    """Entries, seeds, tasks and lengths, each once and sorted."""
-    index: tuple[NDArray[np.intp], ...]
-    """Place of each value on each axis."""
-    in_distribution: NDArray[np.bool_]
-    value: Floats
-    """NaN for an undefined or non-finite value."""
-    flags: tuple[NDArray[np.bool_], ...]
-    """Diverged, not causal, not finite."""
-
-    @classmethod
-    def of(cls, found: Iterable[Value]) -> Values:
-        columns = list(zip(*found, strict=True)) or [()] * len(Value._fields)
-        return cls.of_table(pa.table([pa.array(own, kind) for own, kind in zip(columns, _TYPES, strict=True)], Value._fields))
-
-    @classmethod
-    def of_table(cls, table: pa.Table) -> Values:
-        """Values from a table with the fields of :class:`Value` as columns."""
-        coded = [_coded(table[name]) for name in Value._fields[:4]]
-        value = _array(table["value"].cast(pa.float64())).copy()  # Arrow's memory is read-only
-        value[~(np.isfinite(value) & _array(table["value"].is_valid()))] = np.nan
-        in_distribution, *flags = (
-            _array(table[name]) & _array(table[name].is_valid())
-            for name in ("in_distribution", "diverged", "not_causal", "not_finite")
-        )
-        return cls(tuple(names for names, _ in coded), tuple(index for _, index in coded), in_distribution, value, tuple(flags))
-
-    def flagged(self, flag: int) -> frozenset[tuple[str, int]]:
-        """Entry and seed of each value with a flag."""
-        entries, seeds, *_ = self.axes
-        places = {*zip(*(index[self.flags[flag]].tolist() for index in self.index[:2]), strict=True)}
-        return frozenset((entries[e], seeds[s]) for e, s in places)
-
-
-_TYPES = (pa.string(), pa.int64(), pa.string(), pa.int64(), pa.bool_(), pa.float64(), *[pa.bool_()] * 3)
-"""Arrow types of the fields of :class:`Value`."""
-
-
 def _coded(column: pa.ChunkedArray) -> tuple[tuple[Any, ...], NDArray[np.intp]]:
     """Distinct values of a column, sorted, and the place of each row among the distinct values."""
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
@@ -109,6 +49,14 @@ def _array(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
     # Without the buffer of nulls, which DLPack refuses.
     found = np.from_dlpack(pa.Array.from_buffers(own.type, len(own), [None, own.buffers()[1]], offset=own.offset))
     return found.astype(bool) if switches else found
+
+
+def _switch(table: pa.Table, name: str) -> NDArray[np.bool_]:
+    """Values of a switch, off for null; off in all rows without the column."""
+    if name not in table.column_names:
+        return np.zeros(len(table), dtype=bool)
+    found: NDArray[np.bool_] = _array(table[name]) & _array(table[name].is_valid())
+    return found
 
 
 @dataclass(frozen=True)
@@ -138,19 +86,25 @@ class BoardValues:
 
     @classmethod
     def of_table(cls, table: pa.Table) -> BoardValues:
-        """Values of a board from a table with the fields of :class:`Value` as columns."""
-        return cls.of(Values.of_table(table))
+        """Values of a board from a table with a row for each value, in any order; of duplicates, the last value counts.
 
-    @classmethod
-    def of(cls, found: Values) -> BoardValues:
-        """Values of a board from single values in any order; of duplicates, the last value counts."""
-        values = np.full([len(names) for names in found.axes], np.nan)
-        values[found.index] = found.value
+        Columns: entry, seed, task, length, value (null if undefined), and the switches in_distribution, diverged, not_causal
+        and not_finite. A missing switch is off.
+        """
+        (entries, e), (seeds, s), (tasks, t), (lengths, n) = (
+            _coded(table[name]) for name in ("entry", "seed", "task", "length")
+        )
+        value = _array(table["value"].cast(pa.float64())).copy()  # Arrow's memory is read-only
+        value[~(np.isfinite(value) & _array(table["value"].is_valid()))] = np.nan
+        values = np.full((len(entries), len(seeds), len(tasks), len(lengths)), np.nan)
+        values[e, s, t, n] = value
         measured, trained = np.zeros(values.shape, dtype=bool), np.zeros(values.shape[2:], dtype=bool)
-        measured[found.index] = True
-        np.logical_or.at(trained, found.index[2:], found.in_distribution)
-        entries, seeds, tasks, lengths = found.axes
-        diverged, not_causal, not_finite = map(found.flagged, range(3))
+        measured[e, s, t, n] = True
+        np.logical_or.at(trained, (t, n), _switch(table, "in_distribution"))
+        diverged, not_causal, not_finite = (
+            frozenset((entries[i], seeds[j]) for i, j in {*zip(e[own].tolist(), s[own].tolist(), strict=True)})
+            for own in (_switch(table, name) for name in ("diverged", "not_causal", "not_finite"))
+        )
         return cls(entries, seeds, tasks, lengths, values, measured, trained, diverged, not_causal, not_finite)
 
     @cached_property
@@ -218,6 +172,13 @@ class BoardValues:
         for values in self.columns.values():
             known |= np.isfinite(values)
         return known
+
+
+def models_and_context_free(rows: pa.Table) -> tuple[BoardValues, BoardValues]:
+    """Values of models, and the context-free baseline as one entry with one seed, from rows without entry and seed."""
+    of_context_free = pc.is_null(rows["entry"])
+    levels = BoardValues.of_table(rows.filter(of_context_free))
+    return BoardValues.of_table(rows.filter(pc.invert(of_context_free))), replace(levels, entries=("context_free",), seeds=(0,))
 
 
 def mean_of_known(values: Floats) -> Floats:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lgbench.errors import UsageError
-from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import BoardHeader, failing
 from lgbench.results.columns import BoardValues, Column, rounded
 from lgbench.results.entries import find_entry
@@ -62,14 +61,9 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(BoardHeader):
     """Two entries on one board."""
 
-    name: str
-    metric: Metric
-    task_version: int
-    protocol: ProtocolUse
-    train_length: int
     first: str
     second: str
     mean: Difference
@@ -107,13 +101,9 @@ def compare(
 
 def _deciding(boards: Sequence[BoardValues], first: str, second: str) -> list[tuple[int, ...]]:
     """Seeds that decide the verdict on each board."""
-    seeds = sorted(set().union(*(models.seeds for models in boards)))
-    differences, lost = np.full((len(boards), len(seeds)), np.nan), np.zeros((len(boards), len(seeds)), dtype=bool)
-    for i, models in enumerate(boards):
-        places = np.searchsorted(seeds, models.seeds)
-        one, other = models.column(models.ranked_by, [first, second])
-        differences[i, places], lost[i, places] = one - other, failing(models, first, second)
-    return [tuple(seeds[place] for place in own) for own in deciding_seeds(differences, lost)]
+    pairs = (models.column(models.ranked_by, [first, second]) for models in boards)
+    places = deciding_seeds([one - other for one, other in pairs], [failing(models, first, second) for models in boards])
+    return [tuple(models.seeds[place] for place in own) for models, own in zip(boards, places, strict=True)]
 
 
 def _comparison(board: BoardHeader, models: BoardValues, first: str, second: str, mean: Difference, tests: int) -> Comparison:
@@ -129,18 +119,9 @@ def _comparison(board: BoardHeader, models: BoardValues, first: str, second: str
         *([_outlook(planned, mean)] if planned else []),
         _at_lengths(lengths),
     ]
+    verdict = unsound or " ".join(sentences)
     return Comparison(
-        board.name,
-        board.metric,
-        board.task_version,
-        board.protocol,
-        board.train_length,
-        first,
-        second,
-        mean,
-        tuple(lengths),
-        planned,
-        unsound or " ".join(sentences),
+        **vars(board), first=first, second=second, mean=mean, lengths=tuple(lengths), planned=planned, verdict=verdict
     )
 
 

@@ -65,7 +65,9 @@ class Database:
         self.connection = duckdb.connect()
         # Queries ask for the same files several times.
         self.connection.execute("set parquet_metadata_cache = true")
-        self._view()
+        paths = ", ".join(map(_quoted, self.paths))
+        # Else a folder named a=b would be a column.
+        self.connection.execute(f"create view results as from read_parquet([{paths}], hive_partitioning = false)")
         self.connection.execute(packaged("final"))
         self.connection.execute(packaged("models"))
 
@@ -81,34 +83,6 @@ class Database:
             self.files.append(path)
             self.labels.update((run.run_id, run.labels) for run in runs)
             self._measurements.update(run.measurements for run in runs)
-
-    def _view(self) -> None:
-        paths = ", ".join(map(_quoted, self.paths))
-        # Else a folder named a=b would be a column.
-        self.connection.execute(f"create or replace view results as from read_parquet([{paths}], hive_partitioning = false)")
-
-    def leave_out_unreadable(self) -> bool:
-        """Leave out the files whose rows cannot be read, though their checksums fit. Returns whether there are any."""
-        unreadable = dict(self._unreadable())
-        if len(unreadable) == len(self.files):
-            reasons = "".join(f"\n{printable(sentence)}" for sentence in unreadable.values())
-            raise RunFileError(f"no run file can be read, or all were deleted meanwhile{reasons}")
-        self.left_out += unreadable.values()
-        self.files = [file for file in self.files if file not in unreadable]
-        self._view()
-        self.protocols  # noqa: B018  # fills the table
-        self.connection.execute("delete from models where run_id not in (select run_id from results)")
-        return bool(unreadable)
-
-    def _unreadable(self) -> Iterator[tuple[Path, str]]:
-        """Files with unreadable rows, each with a sentence."""
-        with duckdb.connect() as own:
-            for file, path in zip(self.files, self.paths, strict=True):
-                try:
-                    # Decodes every value and keeps none.
-                    own.execute("select bit_xor(hash(r)) from read_parquet(?) as r", [path]).fetchall()
-                except duckdb.Error as error:
-                    yield file, f"{file}: unreadable data ({first_line(error)})"
 
     @property
     def place(self) -> str:
@@ -174,22 +148,17 @@ class Database:
         return self._answer(lambda: self.connection.sql(sql, params=parameters).to_arrow_table())
 
     def _answer(self, query: Callable[[], Answer]) -> Answer:
-        """Answer to a query of lgbench. Files that the query cannot read are left out."""
+        """Answer to a query of lgbench. Raises RunFileError for a file that was deleted after the folder was opened."""
         self.protocols  # noqa: B018  # fills the table
         try:
             return query()
         except duckdb.Error as error:
-            if not self.leave_out_unreadable():
-                raise RunFileError(f"a run file cannot be read, or was deleted meanwhile: {first_line(error)}") from error
-            return query()
+            raise RunFileError(f"a run file cannot be read, or was deleted meanwhile: {first_line(error)}") from error
 
     def metadata(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Run id and metadata of each run. Files deleted meanwhile are left out."""
+        """Run id and metadata of each run. Raises RunFileError for a file that was deleted after the folder was opened."""
         for path in self.files:
-            try:
-                yield from run_files.metadata_of_runs(path).items()
-            except RunFileError as error:
-                self.left_out.append(str(error))
+            yield from run_files.metadata_of_runs(path).items()
 
     def guard(self) -> None:
         """Restrict later queries to reading the files of the folder, without extensions and changes of settings."""

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError, unknown
@@ -18,17 +17,17 @@ from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import (
     Board,
     BoardHeader,
-    Level,
+    BoardKey,
+    MeasuredBoard,
     TunedRate,
-    context_free_levels,
     not_fitted,
     ranked_rows,
     unsound,
 )
-from lgbench.results.columns import OOD, BoardValues, NotFitted, mean_of_known
+from lgbench.results.columns import OOD, BoardValues, NotFitted, mean_of_known, models_and_context_free
 from lgbench.results.database import Database, packaged
 from lgbench.results.entries import BASELINE_ENTRY, find_entry, find_task
-from lgbench.results.overall import Family, Overall, overall
+from lgbench.results.overall import Overall, overall
 from lgbench.results.trainings import BoardSteps, board_steps
 
 if TYPE_CHECKING:
@@ -45,31 +44,6 @@ class Inside(NamedTuple):
 
 
 EVERYWHERE = Inside()
-
-
-class BoardKey(NamedTuple):
-    """Identity of a board of one metric."""
-
-    name: str
-    task_version: int
-    protocol: int
-    """Number in :attr:`Database.protocols`."""
-    metric_version: int
-
-    @property
-    def without_metric(self) -> tuple[str, int, int]:
-        """Identity without the version of the metric."""
-        return self[:3]
-
-
-class MeasuredBoard(NamedTuple):
-    """Values of a board before entries are ranked."""
-
-    key: BoardKey
-    header: BoardHeader
-    models: BoardValues
-    context_free: BoardValues
-    """Context-free baseline as one entry with one seed; without tasks if unknown."""
 
 
 class Ran(NamedTuple):
@@ -111,11 +85,6 @@ class Results(Database):
         self._known: dict[tuple[str, Chosen], list[MeasuredBoard]] = {}
         self._ranked: dict[tuple[str, Chosen], list[MeasuredBoard]] = {}
 
-    def leave_out_unreadable(self) -> bool:
-        self._known.clear()
-        self._ranked.clear()
-        return super().leave_out_unreadable()
-
     def boards(
         self,
         metric: str,
@@ -140,17 +109,17 @@ class Results(Database):
         rates, (incomplete, lacking) = self._learning_rates(ran), _missing(measured, ran)
         return [
             Board(
-                **vars(header),
-                context_free=(levels := _context_free_levels(models, context_free)),
-                rows=ranked_rows(models, header.metric, header.train_length, levels, entry),
-                incomplete=tuple(incomplete.get(key, ())),
-                unsound=unsound(models),
-                lacking=dict(lacking.get(key, {})),
+                **vars(header := each.header),
+                context_free=each.levels,
+                rows=ranked_rows(each.models, header.metric, header.train_length, each.levels, entry),
+                incomplete=tuple(incomplete.get(each.key, ())),
+                unsound=unsound(each.models),
+                lacking=dict(lacking.get(each.key, {})),
                 baseline=entry,
-                learning_rates=rates.get(key.without_metric, {}),
-                ranked_by=models.ranked_by[0],
+                learning_rates=rates.get(each.key.without_metric, {}),
+                ranked_by=each.models.ranked_by[0],
             )
-            for key, header, models, context_free in measured
+            for each in measured
         ]
 
     def steps(
@@ -180,10 +149,9 @@ class Results(Database):
         chosen = self.chosen(metric, None, protocol)
         self.require_ranks(metric)
         entry = self.baseline(baseline)
-        found: dict[tuple[int, int], dict[str, Family]] = defaultdict(dict)
-        for key, header, models, context_free in self._measured(metric, chosen):  # of versions the newest first
-            family = Family(header, models, _context_free_levels(models, context_free))
-            found[key.protocol, -key.metric_version].setdefault(key.name, family)
+        found: dict[tuple[int, int], dict[str, MeasuredBoard]] = defaultdict(dict)
+        for each in self._measured(metric, chosen):  # of versions the newest first
+            found[each.key.protocol, -each.key.metric_version].setdefault(each.key.name, each)
         boards = (overall(tuple(families.values()), entry) for _, families in sorted(found.items()))
         return [board for board in boards if board]
 
@@ -381,18 +349,6 @@ def _order(board: MeasuredBoard) -> tuple[Any, ...]:
     """Sort key: name, then protocol, newest versions first, external models last."""
     key = board.key
     return board.header.protocol.is_external, key.name, key.protocol, -key.task_version, -key.metric_version
-
-
-def models_and_context_free(rows: pa.Table) -> tuple[BoardValues, BoardValues]:
-    """Values of models, and the context-free baseline as one entry with one seed."""
-    of_context_free = pc.is_null(rows["entry"])
-    levels = BoardValues.of_table(rows.filter(of_context_free))
-    return BoardValues.of_table(rows.filter(pc.invert(of_context_free))), replace(levels, entries=("context_free",), seeds=(0,))
-
-
-def _context_free_levels(models: BoardValues, context_free: BoardValues) -> tuple[Level, ...]:
-    """Context-free baseline in each column, if known for all tasks."""
-    return context_free_levels(context_free) if context_free.tasks == models.tasks else ()
 
 
 def _seeds_not_fitted(measured: Sequence[MeasuredBoard]) -> Mapping[tuple[str, int, int], NotFitted]:

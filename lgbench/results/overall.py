@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results.boards import Board, BoardHeader, Level, unsound
-from lgbench.results.columns import OOD, BoardValues, rounded
+from lgbench.results.boards import Board, MeasuredBoard, unsound
+from lgbench.results.columns import OOD, rounded
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import (
     Floats,
@@ -26,15 +26,6 @@ from lgbench.results.statistics import (
 
 LIMITS = np.arange(26) / 20
 """Limits of performance profiles: from a perfect answer to a quarter worse than the context-free baseline, in steps of 0.05."""
-
-
-class Family(NamedTuple):
-    """Values of the board of a family."""
-
-    header: BoardHeader
-    models: BoardValues
-    context_free: Sequence[Level]
-    """Context-free baseline, by column; empty if unknown."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +75,7 @@ class Overall:
     """A sentence for each entry left out because of unsound answers."""
 
 
-def overall(families: Sequence[Family], baseline: str) -> Overall | None:
+def overall(families: Sequence[MeasuredBoard], baseline: str) -> Overall | None:
     """Overall board; None for one family, without a complete entry, or without a context-free baseline of each family."""
     units = [_context_free(family) for family in families]
     if len(families) < 2 or None in units:
@@ -109,18 +100,18 @@ def overall(families: Sequence[Family], baseline: str) -> Overall | None:
     )
 
 
-def _context_free(family: Family) -> float | None:
+def _context_free(family: MeasuredBoard) -> float | None:
     """Context-free baseline in the ranking column; None for an unknown or a perfect baseline."""
     column, perfect = family.models.ranked_by[0], family.header.metric.perfect
-    level = next((level.mean for level in family.context_free if level.kind == column), None)
+    level = next((level.mean for level in family.levels if level.kind == column), None)
     return None if perfect is None or level == perfect else level
 
 
-def _scores(families: Sequence[Family], units: Sequence[float | None], entry: str) -> list[Floats]:
+def _scores(families: Sequence[MeasuredBoard], units: Sequence[float | None], entry: str) -> list[Floats]:
     """Scores of the seeds of an entry on each family, (seeds,); empty for a family without runs."""
     found = []
-    for (header, models, _), context_free in zip(families, units, strict=True):
-        perfect = header.metric.perfect
+    for family, context_free in zip(families, units, strict=True):
+        models, perfect = family.models, family.header.metric.perfect
         assert context_free is not None and perfect is not None
         values = models.column(models.ranked_by, [entry])[0] if entry in models.entries else np.empty(0)
         found.append((values[np.isfinite(values)] - perfect) / (context_free - perfect))

@@ -277,22 +277,24 @@ def holm(p: Floats) -> Floats:
     return corrected
 
 
-def deciding_seeds(differences: Floats, failing: NDArray[np.bool_]) -> list[tuple[int, ...]]:
-    """Places of failing seeds that make the verdict on each difference (m, seeds): without one of them it is another.
+def deciding_seeds(differences: Sequence[Floats], failing: Sequence[NDArray[np.bool_]]) -> list[tuple[int, ...]]:
+    """Places of failing seeds that make the verdict on each difference (seeds,): without one of them it is another.
 
-    Verdicts are corrected for all m differences (Holm). `failing` marks seeds (m, seeds) that one of the two entries has not
+    Verdicts are corrected for all differences (Holm). `failing` marks seeds of each that one of the two entries has not
     fitted. Where the verdict turns on a fitted seed too, it is close to the limit, and no failing seed makes it.
     """
-    tested, left_out = paired_t(differences), np.eye(differences.shape[-1], dtype=bool)
+    tests = [paired_t(own) for own in differences]
+    tested = np.array([test.p for test in tests])
     found: list[tuple[int, ...]] = []
-    known = np.isfinite(differences)
-    for i, (own, lost) in enumerate(zip(known, failing & known, strict=True)):
+    for i, (own, failed) in enumerate(zip(differences, failing, strict=True)):
+        known = np.isfinite(own)
+        lost = failed & known
         turning: list[int] = []
-        if lost.any() and not lost[own].all():
-            without = paired_t(np.where(left_out, np.nan, differences[i]))  # of each seed
-            for seed in np.flatnonzero(own):
-                p = np.where(np.arange(len(known)) == i, without.p[seed], tested.p)
-                if _verdict(p, without.mean[seed], i) != _verdict(tested.p, tested.mean[i], i):
+        if lost.any() and not lost[known].all():
+            without = paired_t(np.where(np.eye(len(own), dtype=bool), np.nan, own))  # of each seed
+            for seed in np.flatnonzero(known):
+                p = np.where(np.arange(len(tested)) == i, without.p[seed], tested)
+                if _verdict(p, without.mean[seed], i) != _verdict(tested, tests[i].mean.item(), i):
                     turning.append(int(seed))
         found.append(tuple(turning) if lost[turning].all() else ())
     return found

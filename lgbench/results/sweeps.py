@@ -16,9 +16,9 @@ from lgbench.contracts import DIVERGED, LOSS_VARIANCE
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.record import PRECISIONS, ProtocolUse
 from lgbench.results.boards import BoardHeader, Cell, cells_of
-from lgbench.results.columns import OOD, BoardValues, Column, rounded, significant
+from lgbench.results.columns import OOD, BoardValues, Column, models_and_context_free, rounded, significant
 from lgbench.results.database import packaged
-from lgbench.results.leaderboard import Inside, Results, models_and_context_free
+from lgbench.results.leaderboard import Inside, Results
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import share_interval
 

@@ -1,44 +1,17 @@
-"""Trainings of runs: the training curve, and boards while models train."""
+"""Boards while models train."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lgbench.contracts import CURVE_METRICS
-from lgbench.experiment.record import MULTIPLES, ProtocolUse
+from lgbench.experiment.record import MULTIPLES
 from lgbench.results.boards import BoardHeader, cells_of
-from lgbench.results.columns import BoardValues, rounded
-from lgbench.results.database import Database, packaged
+from lgbench.results.columns import OOD, BoardValues, models_and_context_free, rounded
 from lgbench.results.metrics import Metric
-
-
-class TrainedRun(NamedTuple):
-    """A run with its training curve."""
-
-    run_id: str
-    task: str
-    task_version: int
-    seed: int
-    diverged_step: int | None
-    protocol: ProtocolUse
-    entry: str
-    """Name of the raw weights on boards."""
-    curves: Mapping[str, Sequence[tuple[int, float | None]]]
-    """Steps with values, in order, by metric of the training curve."""
-
-
-def trainings(results: Database) -> Iterator[TrainedRun]:
-    """Every run, once, even if several files hold copies."""
-    for *about, protocol, entry, curves in results.rows(packaged("trainings"), {"curves": list(CURVE_METRICS)}):
-        points = {metric: [(point["step"], point["value"]) for point in own] for metric, own in (curves or {}).items()}
-        run_id, task, task_version, seed, diverged_step = about
-        yield TrainedRun(run_id, task, task_version, seed, diverged_step, results.protocols[protocol], entry, points)
 
 
 @dataclass(frozen=True)
@@ -84,10 +57,11 @@ def board_steps(board: BoardHeader, rows: pa.Table, lengths: Sequence[int] = ())
     measured = sorted(pc.unique(rows["length"]).to_pylist())
     curves: dict[int, StepCurves] = {}
     for length in [n for n in lengths if n in measured] if lengths else default_lengths(measured, board.train_length):
-        own = rows.filter(pc.equal(rows["length"], length))
-        of_context_free = pc.is_null(own["entry"])
-        if cells := _cells(_by_step(own.filter(pc.invert(of_context_free))), board.metric):
-            curves[length] = StepCurves(length, _context_free(own.filter(of_context_free), board.tasks), cells)
+        own = rows.filter(pc.equal(rows["length"], length)).drop_columns("length")
+        models, context_free = models_and_context_free(own.rename_columns({"step": "length"}))
+        if cells := _cells(models, board.metric):
+            known = len(context_free.tasks) == board.tasks and OOD in context_free.columns
+            curves[length] = StepCurves(length, rounded(context_free.columns[OOD].item()) if known else None, cells)
     return BoardSteps(board, tuple(measured), curves)
 
 
@@ -104,14 +78,6 @@ def default_lengths(measured: Sequence[int], trained: int) -> list[int]:
     return list(found) or list(measured)[:1]
 
 
-def _by_step(rows: pa.Table) -> BoardValues:
-    """Values with the step in place of the length."""
-    no = pa.repeat(pa.scalar(False), len(rows))
-    columns = {name: rows[name] for name in ("entry", "seed", "task", "value")}
-    columns |= {"length": rows["step"]} | dict.fromkeys(("in_distribution", "diverged", "not_causal", "not_finite"), no)
-    return BoardValues.of_table(pa.table(columns))
-
-
 def _cells(models: BoardValues, metric: Metric) -> dict[str, tuple[StepCell, ...]]:
     """Cells by entry, for steps with a seed that has a value on every task."""
     if not models.columns:
@@ -121,10 +87,3 @@ def _cells(models: BoardValues, metric: Metric) -> dict[str, tuple[StepCell, ...
         steps = [(step, cell) for (_, step), cell in own.items() if step is not None]  # not the means over steps
         found[entry] = tuple(StepCell(step, cell.mean, cell.low, cell.high, cell.n) for step, cell in steps)
     return found
-
-
-def _context_free(rows: pa.Table, tasks: int) -> float | None:
-    """Context-free baseline, mean over the tasks of a board; None if unknown for any task."""
-    levels: Iterable[tuple[str, float | None]] = zip(rows["task"].to_pylist(), rows["value"].to_pylist(), strict=True)
-    known = {task: value for task, value in levels if value is not None and np.isfinite(value)}
-    return rounded(float(np.mean(list(known.values())))) if known and len(known) == tasks else None

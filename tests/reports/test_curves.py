@@ -7,6 +7,7 @@ import re
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from helpers.run_files import simulated, write_rows
@@ -16,7 +17,7 @@ from lgbench.cli.main import main
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import curves
 from lgbench.reports.curves import final_values, primary_metric
-from lgbench.results.columns import BoardValues, Values
+from lgbench.results.columns import models_and_context_free
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
 
@@ -190,7 +191,7 @@ def test_the_values_that_a_run_draws_are_those_that_sql_chooses(tmp_path):
                 write_rows(tmp_path / f"{task}.{entry}.{seed}.parquet", rows)
     paths = sorted(tmp_path.glob("*.parquet"))
     assert [primary_metric(path) for path in paths] == [TVD] * len(paths)
-    found = BoardValues.of(Values.of(value for path in paths for value in final_values(path, TVD)[0]))
+    found, _ = models_and_context_free(pa.concat_tables(final_values(path, TVD) for path in paths))
     ((_, board),) = Results(tmp_path).models("tvd")
     own = [board.entries.index(entry) for entry in found.entries]
     assert found.entries == ("arch+norm", "arch+other") == tuple(entry for entry in board.entries if "@" not in entry)
@@ -204,7 +205,7 @@ def test_the_values_that_a_run_draws_are_those_that_sql_chooses(tmp_path):
 
 def test_values_of_another_version_are_not_taken(tmp_path):
     path = write_rows(tmp_path / "run.parquet", simulated({8: 0.5}) + simulated({16: 0.5}, metric_version=2))
-    assert [value.length for value in final_values(path, TVD)[0]] == [8]
+    assert final_values(path, TVD)["length"].to_pylist() == [8]
 
 
 def test_a_file_that_describes_no_primary_metric_has_none(tmp_path):

@@ -22,6 +22,7 @@ from lgbench.errors import UsageError
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.reports import boards as boards_report
 from lgbench.reports import site
+from lgbench.reports.tables import as_json
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
@@ -90,7 +91,7 @@ def test_every_board_of_families_and_tasks_is_among_the_data_as_the_leaderboard_
     expected = {(metric, name) for metric in METRICS for name in ("alpha", "alpha-1", "alpha-2", "beta")}
     assert found.keys() == expected
     for (metric, name), boards in found.items():
-        assert boards == json.loads(boards_report.boards_json(results.boards(metric, name)))["boards"]
+        assert boards == json.loads(as_json(results.boards(metric, name)))
     for own in index["overall"]:
         assert own.pop("notes")
     for metric in METRICS:

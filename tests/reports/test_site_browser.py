@@ -25,8 +25,8 @@ from lgbench.claims.claim import read_claims
 from lgbench.claims.verdicts import decide
 from lgbench.cli.main import main
 from lgbench.experiment.protocols import PROTOCOLS
-from lgbench.reports import boards as boards_report
 from lgbench.reports import site
+from lgbench.reports.tables import as_json
 from lgbench.results.leaderboard import Results
 
 FLAGS = {"diverged": "diverged", "not_fitted": "not fitted"}
@@ -77,10 +77,7 @@ def boards(tmp_path_factory) -> dict[tuple[str, str], dict]:
     """The boards that the command prints (test_site.py), by metric and name, of the protocol that has all entries."""
     results = site_runs.made(tmp_path_factory.getbasetemp()).results
     names = [(metric, name) for metric in ("tvd", "accuracy", "roc_auc") for name in ("alpha", "alpha-1", "alpha-2", "beta")]
-    found = {
-        (metric, name): json.loads(boards_report.boards_json(results.boards(metric, name, "quick")))["boards"]
-        for metric, name in names
-    }
+    found = {(metric, name): json.loads(as_json(results.boards(metric, name, "quick"))) for metric, name in names}
     return {names: own for names, (own,) in found.items()}
 
 

@@ -12,6 +12,7 @@ from helpers.run_files import measured_by_all, simulated, write_rows
 from rich.console import Console
 
 from lgbench.reports import boards as boards_report
+from lgbench.reports.tables import as_json, show
 from lgbench.results.leaderboard import Results
 
 
@@ -42,7 +43,8 @@ def refuse(constant):
 
 def drawn(boards, width: int = 200) -> str:
     out = io.StringIO()
-    boards_report.show_boards(boards, Console(file=out, width=width))
+    for table in boards_report.tables(boards):
+        show(table, Console(file=out, width=width))
     return out.getvalue()
 
 
@@ -227,9 +229,9 @@ def test_csv_has_one_line_a_cell_with_the_numbers_of_the_boards(boards):
 
 
 def test_json_is_everything_that_a_board_is(boards):
-    shown = json.loads(boards_report.boards_json(boards), parse_constant=refuse)
-    assert shown == json.loads(json.dumps({"overall": [], "boards": [dataclasses.asdict(board) for board in boards]}))
-    (found,) = shown["boards"]
+    shown = json.loads(as_json(boards), parse_constant=refuse)
+    assert shown == json.loads(json.dumps([dataclasses.asdict(board) for board in boards]))
+    (found,) = shown
     assert (found["name"], found["train_length"], found["tasks"]) == ("alpha", 8, 2)
 
 
@@ -256,7 +258,7 @@ def test_csv_and_json_have_the_context_free_level_of_each_column(with_context_fr
     found = {(line["column"], line["length"]): float(line["context_free"]) for line in lines}
     lengths = {("length", "4"): 0.1, ("length", "8"): 0.3, ("length", "16"): 0.5, ("length", "32"): 0.75}
     assert found == lengths | {("ID", ""): 0.2, ("OOD", ""): 0.625}
-    (shown,) = json.loads(boards_report.boards_json(with_context_free))["boards"]
+    (shown,) = json.loads(as_json(with_context_free))
     assert {"kind": "OOD", "length": None, "mean": 0.625} in shown["context_free"]
 
 

@@ -17,7 +17,8 @@ from rich.console import Console
 
 from lgbench import UsageError
 from lgbench.experiment.protocols import PROTOCOLS
-from lgbench.reports.boards import notes, show_boards
+from lgbench.reports.boards import board_table, notes
+from lgbench.reports.tables import show
 from lgbench.results import published
 from lgbench.results.leaderboard import Results
 from lgbench.results.published import shown
@@ -180,7 +181,7 @@ def test_a_terminal_of_any_width_shows_marks_and_the_entries_below(own, filed, w
     runs(own / "ranked", {"arch+new": around(0.3)})
     runs(own / "short", {"arch+other": around(0.1)}, protocol="short", version=1)
     out = io.StringIO()
-    show_boards([board_of(own, filed)], Console(file=out, width=width))
+    show(board_table(board_of(own, filed)), Console(file=out, width=width))
     assert max(map(len, out.getvalue().splitlines())) <= width
     words = out.getvalue().split()
     assert {"*", "ranked:", "arch+other", "(short/1)"} <= {*words}
