@@ -20,7 +20,6 @@ from lgbench.reports.marks import TEXT
 from lgbench.results.database import most_telling_first
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import effective_length
-from lgbench.results.sweeps import without
 
 ENTRY = "transformer+pre-norm"
 SETTING = "train.max_length"
@@ -81,7 +80,7 @@ def _of_task(results: Results, task: str) -> list[Reach]:
             values = models.values[models.entries.index(ENTRY), :, 0]  # (S, L)
             right = [effective_length(models.lengths, (own < RIGHT).tolist()) for own in values if np.isfinite(own).all()]
             if right:
-                protocol = without(header.protocol, SETTING)
+                protocol = header.protocol.without(SETTING)
                 found.append(Reach(task, protocol, header.train_length, median_low(right), models.lengths[-1]))
     return found
 

@@ -218,7 +218,7 @@ def decide(
     has the installed tasks of each family: a family without runs on some of them is undecided.
     """
     parts = [_Part(task, test, *_found(results, task, test, families.get(task, ()))) for task, test in claim.parts]
-    uses = [use for use in _uses(claim, parts) if protocol in (None, str(use)) or (protocol == use.name and not use.changes)]
+    uses = [use for use in _uses(claim, parts) if use.is_named(protocol)]
     return [verdict for use in uses for verdict in _under(claim, use, parts)]
 
 
@@ -256,19 +256,15 @@ def _under(claim: Claim, use: ProtocolUse, parts: Sequence[_Part]) -> list[Verdi
     found = [(_measured(claim, use, part), part.samples.get(use)) for part in parts]
     tested = [verdict.p for verdict, _ in found if verdict.p is not None]
     corrected = iter(holm(np.array(tested, dtype=np.float64)).tolist())
-    deciding = iter(_deciding([(verdict.test, sample) for verdict, sample in found if sample and verdict.p is not None]))
+    samples = [(verdict.test, sample) for verdict, sample in found if sample and verdict.p is not None]
+    beyond, lost = [_beyond(*own) for own in samples], [sample.failing for _, sample in samples]
+    deciding = iter(deciding_seeds(beyond, lost, [sample.common for _, sample in samples]))
     return [
         _exception(_judged(verdict, sample, next(corrected), len(tested)), next(deciding))
         if sample and verdict.p is not None
         else verdict
         for verdict, sample in found
     ]
-
-
-def _deciding(tested: Sequence[tuple[ClaimTest, PairedSample]]) -> list[tuple[int, ...]]:
-    """Failing seeds that make the verdict of each test."""
-    places = deciding_seeds([_beyond(test, sample) for test, sample in tested], [sample.failing for _, sample in tested])
-    return [tuple(sample.common[place] for place in own) for (_, sample), own in zip(tested, places, strict=True)]
 
 
 def _exception(verdict: Verdict, seeds: tuple[int, ...]) -> Verdict:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -16,11 +14,6 @@ from click.core import ParameterSource
 from lgbench.cli import options
 from lgbench.cli.output import complain, console, echo, echo_data, installed
 from lgbench.errors import Interrupted, Unverified, UsageError
-
-if TYPE_CHECKING:
-    from lgbench.results.stored_runs import StoredRun
-    from lgbench.saved import Prediction
-    from lgbench.submissions.verdict import Failure, RerunVerdict, Tolerance
 
 
 @dataclass(frozen=True)
@@ -64,13 +57,15 @@ def predict(query: ModelQuery, contexts: Sequence[str], as_json: bool) -> None:
     """
     from lgbench import saved
     from lgbench.reports.curves import bars
+    from lgbench.reports.tables import as_json as json_text
 
     own = saved.find(query.run, query.results, query.weights)
     registry = installed(query.plugins, only=own.metadata.took_part)  # others could change the answers
     model = saved.loaded(own, registry, query.device, query.weights)
     found = [saved.predicted(model, text) for text in contexts]
     if as_json:
-        echo_data(json.dumps([_document(each) for each in found], indent=2, allow_nan=False) + "\n")
+        names = {"context": "context", "answers": "answers", "p": "p", "p_star": "right", "tvd": "tvd"}
+        echo_data(json_text([{name: getattr(each, field) for name, field in names.items()} for each in found]))
         return
     for each in found:
         echo(f"{model.record.title}, {model.weights} weights, after {each.context}")
@@ -79,13 +74,6 @@ def predict(query: ModelQuery, contexts: Sequence[str], as_json: bool) -> None:
             echo("the task does not say p* of a context that it has not drawn itself")
         else:
             echo(f"TVD {each.tvd:.4f}" if isfinite(each.tvd) else "the model's answer is not finite")
-
-
-def _document(found: Prediction) -> dict[str, object]:
-    """As readers of JSON know the two distributions. JSON has no NaN."""
-    p = [value if isfinite(value) else None for value in found.p]
-    tvd = found.tvd if found.tvd is not None and isfinite(found.tvd) else None
-    return {"context": found.context, "answers": found.answers, "p": p, "p_star": found.right, "tvd": tvd}
 
 
 @click.command()

@@ -85,6 +85,14 @@ class ProtocolUse:
         """Whether the model was trained outside lgbench. Then `changes` are the settings of its test."""
         return self.name == EXTERNAL
 
+    def is_named(self, protocol: str | None) -> bool:
+        """Whether a name, for versions without changes and for external models, or a full label means it. None means all."""
+        return protocol in (None, str(self)) or (protocol == self.name and (self.is_external or not self.changes))
+
+    def without(self, setting: str) -> ProtocolUse:
+        """The protocol without the changes of one setting."""
+        return replace(self, changes=tuple(change for change in self.changes if change[0] != setting))
+
     def __str__(self) -> str:
         """Title, such as "standard/3 train.lr=0.001"."""
         return " ".join([f"{self.name}/{self.version}", *(f"{key}={value}" for key, value in self.changes)])

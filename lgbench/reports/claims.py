@@ -53,7 +53,8 @@ def show_claim(claim: Claim, verdicts: Sequence[Verdict], console: Console) -> N
     """Print one claim in full: source, needed runs and all numbers."""
     _say_heading(claim, console)
     runs, tasks = claim.runs, dict.fromkeys(task for task, _ in claim.parts)
-    needs = f"Needs {len(runs.seeds)} seeds of {', '.join(_archs(claim))} on {', '.join(tasks)}, "
+    archs = dict.fromkeys(entry.partition("@")[0] for test in claim.tests for entry in test.entries)
+    needs = f"Needs {len(runs.seeds)} seeds of {', '.join(archs)} on {', '.join(tasks)}, "
     needs += f"protocol {' and '.join(runs.protocols)}{_with('plugins', runs.plugins)}{_with('averages', runs.average)}."
     for sentence in (*filter(None, [claim.note]), needs, *(f"Expected: {test}." for test in claim.tests)):
         say(sentence, console)
@@ -154,10 +155,6 @@ def verdict_table(verdicts: Sequence[Verdict], full: bool) -> Table:
             rows[-1] += ["" if verdict.first is None else f"{verdict.first:.4f} {verdict.second:.4f}"]
             rows[-1] += ["" if verdict.p is None else f"{verdict.p:.2g}"]
     return Table("", [*texts, *map(Column, numbers)], rows)
-
-
-def _archs(claim: Claim) -> list[str]:
-    return list(dict.fromkeys(entry.partition("@")[0] for test in claim.tests for entry in test.entries))
 
 
 def _with(what: str, names: Sequence[str]) -> str:

@@ -14,7 +14,6 @@ import altair as alt
 
 from lgbench.reports.marks import ALONE, CONTEXT_FREE_DASH, GREY, LABELS, SMALL, TEXT, Panel, Styles, layers
 from lgbench.results.boards import BoardHeader
-from lgbench.results.metrics import Metric
 from lgbench.terminal import counted
 
 Spec = dict[str, Any]
@@ -88,16 +87,12 @@ def _panel(panels: Sequence[Panel], place: int, styles: Styles) -> alt.LayerChar
     alone = columns == 1
     height = 125 if alone else 64
     x = panel.across.encoded(panel.marked, panel.across.title if place >= len(panels) - columns else None)
-    y_title = value_title(panel.metric, height) if alone else None if place % columns else panel.metric.label
+    room = alone and len(panel.metric.title) * LETTER <= height
+    y_title = panel.metric.title if room else None if place % columns else panel.metric.label
     curves = layers(panel, _datasets(place), ALONE if alone else SMALL, x, y_title, styles)
     titles = [] if alone else [_title_mark(panel.title)]
     width = (WIDTH - LEFT - RIGHT - (columns - 1) * BETWEEN) / columns
     return alt.LayerChart(layer=[*curves, *titles], width=width, height=height)
-
-
-def value_title(metric: Metric, height: float) -> str:
-    """Title of an axis of a height in points: the metric's title, or the shorter label if the title is too long."""
-    return metric.title if len(metric.title) * LETTER <= height else metric.label
 
 
 def heading(
@@ -154,10 +149,11 @@ def _legend(labels: Sequence[str], styles: Styles, with_context_free: bool) -> a
     columns = max(1, min(len(texts), int(WIDTH // (SAMPLE + 10 + max(map(len, texts)) * LETTER))))
     rows, column = ceil(len(texts) / columns), WIDTH / columns
     room, height = column - SAMPLE - 8, rows * ROW + 2
+    letters = int(1.1 * room / LETTER)  # most names have narrower letters, and Vega cuts the others
     places = [
         {
             "label": text,
-            "shown": _fitting(text, int(1.1 * room / LETTER)),  # most names have narrower letters, and Vega cuts the others
+            "shown": text if len(text) <= letters else f"…{text[-letters:]}",  # names differ more often at the end
             "x": i // rows * column - LEFT,
             "y": (i % rows + 0.5) * ROW,
         }
@@ -187,11 +183,6 @@ def _at(places: Sequence[Mapping[str, Any]]) -> alt.Chart:
         x=alt.X("x:Q", scale=None, axis=None), y=alt.Y("y:Q", scale=None, axis=None)
     )
     return chart
-
-
-def _fitting(text: str, letters: int) -> str:
-    """Name cut at the beginning if too long, because names differ more often at the end."""
-    return text if len(text) <= letters else f"…{text[-letters:]}"
 
 
 def on_paper(title: str, subtitle: list[str]) -> Spec:

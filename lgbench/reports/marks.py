@@ -47,13 +47,6 @@ class Across:
         return alt.X(f"{self.field}:Q", title=title, axis=axis, scale=alt.Scale(**kind, nice=False, padding=6))
 
     @property
-    def plain(self) -> str | alt.X:
-        """Encoding of the field for layers without an axis definition."""
-        if self.categories:
-            return alt.X(f"{self.field}:N", scale=self._points, sort=list(self.categories))
-        return f"{self.field}:Q"
-
-    @property
     def _points(self) -> alt.Scale:
         return alt.Scale(type="point", padding=0.5, domain=list(self.categories))
 
@@ -174,25 +167,18 @@ def layers(
     `datasets` are the names of the rows of cells and of the context-free baseline.
     """
     cells, context_free = (alt.Chart(alt.NamedData(name=name)) for name in datasets)
+    dashed: dict[str, Any] = {"strokeDash": list(CONTEXT_FREE_DASH), "strokeWidth": look.line, "color": GREY}
+    context_free = context_free.mark_line(**dashed, description="context-free baseline")
     base, y = cells.encode(x=x), _upright(panel, look, y_title)
     # A white halo keeps overlapping points distinct.
     points = base.mark_point(filled=True, size=look.symbol, opacity=1, stroke="white", strokeWidth=look.line * 0.3)
     return [
         *_facts(panel, look),
-        *([_context_free(context_free, panel, look)] if panel.context_free else []),
+        *([context_free.encode(x=x, y="mean:Q")] if panel.context_free else []),
         base.mark_area(opacity=0.15).encode(styles.color, y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_line(strokeWidth=look.line).encode(styles.color, styles.dash, y=y),
         points.encode(styles.color, styles.shape, y=y),
     ]
-
-
-def _context_free(chart: alt.Chart, panel: Panel, look: Look) -> alt.Chart:
-    """Curve of the context-free baseline, named in the legend."""
-    line = chart.mark_line(
-        strokeDash=list(CONTEXT_FREE_DASH), strokeWidth=look.line, color=GREY, description="context-free baseline"
-    )
-    curve: alt.Chart = line.encode(x=panel.across.plain, y="mean:Q")
-    return curve
 
 
 def _facts(panel: Panel, look: Look) -> list[alt.Chart]:

@@ -10,10 +10,10 @@ from lgbench.contracts import DIVERGED
 from lgbench.errors import UsageError
 from lgbench.reports.figure import Spec, assembled, heading, panel_title, seeds_line
 from lgbench.reports.marks import LENGTH, SETTING_LABEL, STEP, Across, Panel
-from lgbench.results.boards import Board, BoardHeader, exponent
+from lgbench.results.boards import Board, BoardHeader, Cell, exponent
 from lgbench.results.entries import short
+from lgbench.results.steps import BoardSteps, StepCurves
 from lgbench.results.sweeps import OF_TRAINING, SettingValue, Sweep, ordered
-from lgbench.results.trainings import BoardSteps, StepCurves
 
 WIDE = 8
 """Ratio of largest to smallest value above which the horizontal axis is logarithmic."""
@@ -41,15 +41,13 @@ def figure(boards: Sequence[Board], entries: Mapping[str, int], loglog: bool = F
         fitted = {row.entry: exponent(row) for row in boards[0].shown}
         labels = {entry: f"{label}  {found}" if (found := fitted.get(entry)) else label for entry, label in labels.items()}
     parts = [Part(board, [], _length_panel(board, labels, loglog)) for board in boards]
-    return _figure(parts, by_label(labels, entries), boards[0].metric.headline)
+    return _figure(parts, labels, entries, boards[0].metric.headline)
 
 
 def _length_panel(board: Board, labels: Mapping[str, str], loglog: bool) -> Panel:
     levels = {length: board.context_free_level("length", length) for length in board.all_lengths}
     cells: list[dict[str, Any]] = [
-        {"entry": row.entry, "label": labels[row.entry]}
-        | {field: getattr(cell, field) for field in ("length", "mean", "low", "high", "n")}
-        | {"context_free": board.context_free_level("length", cell.length)}
+        _row(row.entry, labels, cell) | {"length": cell.length, "context_free": board.context_free_level("length", cell.length)}
         for row in board.shown
         if row.entry in labels
         for cell in row.cells
@@ -68,14 +66,14 @@ def _length_panel(board: Board, labels: Mapping[str, str], loglog: bool) -> Pane
     )
 
 
+def _row(entry: str, labels: Mapping[str, str], cell: Cell) -> dict[str, Any]:
+    own = {"mean": cell.mean, "low": cell.low, "high": cell.high, "n": cell.n}
+    return {"entry": entry, "label": labels[entry]} | own
+
+
 def _levels(field: str, levels: Mapping[Any, float | None], loglog: bool = False) -> list[dict[str, Any]]:
     """Rows of the context-free baseline, empty if unknown."""
     return [{field: place, "mean": level} for place, level in levels.items() if level is not None and (level > 0 or not loglog)]
-
-
-def by_label(labels: Mapping[str, str], entries: Mapping[str, int]) -> dict[str, int]:
-    """Slots by label, from labels and slots by entry."""
-    return {label: entries[entry] for entry, label in labels.items()}
 
 
 def above_zero(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -114,12 +112,12 @@ def step_figure(found: Sequence[BoardSteps], entries: Mapping[str, int]) -> Spec
     ]
     metric = found[0].board.metric
     direction = f", {metric.direction}" if metric.ranks else ""
-    return _figure(parts, by_label(labels, entries), f"{metric.label} while models train{direction}")
+    return _figure(parts, labels, entries, f"{metric.label} while models train{direction}")
 
 
 def _step_panel(board: BoardHeader, curves: StepCurves, labels: Mapping[str, str]) -> Panel:
     cells = [
-        {"entry": entry, "label": labels[entry], **vars(cell), "context_free": curves.context_free}
+        _row(entry, labels, cell) | {"step": cell.length, "context_free": curves.context_free}
         for entry, own in curves.cells.items()
         if entry in labels
         for cell in own
@@ -141,7 +139,7 @@ def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Mapping[str, int
     parts = [_sweep_part(sweep, labels, across, ticks, loglog) for sweep in drawn]
     metric = drawn[0].board.metric
     over = "on any of" if metric.name == DIVERGED else "mean over"
-    return _figure(parts, by_label(labels, entries), metric.headline, over)
+    return _figure(parts, labels, entries, metric.headline, over)
 
 
 def _sweep_part(sweep: Sweep, labels: Mapping[str, str], across: Across, ticks: Sequence[float], loglog: bool) -> Part:
@@ -149,8 +147,7 @@ def _sweep_part(sweep: Sweep, labels: Mapping[str, str], across: Across, ticks: 
         return str(value) if across.categories else value
 
     cells: list[dict[str, Any]] = [
-        dict(entry=entry, label=labels[entry], setting=placed(value))
-        | dict(mean=cell.mean, low=cell.low, high=cell.high, n=cell.n, context_free=sweep.context_free.get(value))
+        _row(entry, labels, cell) | {"setting": placed(value), "context_free": sweep.context_free.get(value)}
         for entry, own in sweep.cells.items()
         if entry in labels
         for value, cell in own.items()
@@ -177,7 +174,9 @@ def axis(setting: str, values: Sequence[SettingValue], loglog: bool = False) -> 
     return Across("setting", setting, "log" if wide or loglog else "linear", label=SETTING_LABEL)
 
 
-def _figure(parts: Sequence[Part], labels: Mapping[str, int], title: str, over: str = "mean over") -> Spec:
+def _figure(
+    parts: Sequence[Part], labels: Mapping[str, str], entries: Mapping[str, int], title: str, over: str = "mean over"
+) -> Spec:
     """Figure with a panel for each part. The vertical axes of a board's panels are equal, to compare the panels."""
     boards = list({id(part.board): part.board for part in parts}.values())
     columns = {tuple(part.where) for part in parts}
@@ -192,7 +191,7 @@ def _figure(parts: Sequence[Part], labels: Mapping[str, int], title: str, over: 
     where = parts[0].where if len(columns) == 1 else []
     title, subtitle = heading(boards, title, where, shared=len(columns) > 1, over=over)
     seeds = seeds_line({row["n"] for part in parts for row in part.panel.cells})
-    return assembled(panels, labels, title, [*subtitle, seeds])
+    return assembled(panels, {label: entries[entry] for entry, label in labels.items()}, title, [*subtitle, seeds])
 
 
 def _at_length(board: BoardHeader, length: int) -> str:

@@ -30,8 +30,8 @@ from lgbench.results.boards import Board
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import Inside, Results
 from lgbench.results.published import shown
+from lgbench.results.steps import BoardSteps
 from lgbench.results.sweeps import SweepRequest, sweeps
-from lgbench.results.trainings import BoardSteps
 
 MAX_UNNAMED = len(COLOURS)
 """Maximum number of entries drawn by default, all with different colours. More entries must be named."""

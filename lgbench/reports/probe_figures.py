@@ -105,7 +105,9 @@ def _family_panel(found: Sequence[Predictor], family: str, order: Sequence[str],
     rows: list[dict[str, Any]] = [
         {"probe": each.probe, "value": each.correlation, "low": each.low, "high": each.high} for each in found
     ]
-    chart = alt.Chart(alt.InlineData(values=rows)).encode(y=_probes(order, labels=first))
+    names = alt.Axis(labels=first, ticks=False, domain=False, grid=True, labelFontSize=TEXT, labelLimit=0)
+    y = alt.Y("probe:N", sort=list(order), scale=alt.Scale(domain=list(order)), axis=names, title=None)
+    chart = alt.Chart(alt.InlineData(values=rows)).encode(y=y)
     scale = alt.Scale(domain=[-1, 1])
     axis = alt.Axis(values=[-1, -0.5, 0, 0.5, 1], format="~g", labelFontSize=TEXT)
     x = alt.X("value:Q", scale=scale, axis=axis, title=None)
@@ -113,13 +115,4 @@ def _family_panel(found: Sequence[Predictor], family: str, order: Sequence[str],
     lines = chart.mark_rule(strokeWidth=1).encode(x=alt.X("low:Q", scale=scale, axis=axis, title=None), x2="high:Q")
     points = chart.mark_point(filled=True, size=18, opacity=1).encode(x=x)
     size: dict[str, Any] = {"width": PANEL, "height": ROW * len(order)}
-    return alt.LayerChart(layer=[zero, lines, points], title=_title(family), **size)
-
-
-def _title(family: str) -> alt.TitleParams:
-    return alt.TitleParams(family, fontSize=TEXT, anchor="middle")
-
-
-def _probes(order: Sequence[str], labels: bool) -> alt.Y:
-    axis = alt.Axis(labels=labels, ticks=False, domain=False, grid=True, labelFontSize=TEXT, labelLimit=0)
-    return alt.Y("probe:N", sort=list(order), scale=alt.Scale(domain=list(order)), axis=axis, title=None)
+    return alt.LayerChart(layer=[zero, lines, points], title=alt.TitleParams(family, fontSize=TEXT, anchor="middle"), **size)

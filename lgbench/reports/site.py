@@ -36,7 +36,7 @@ from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import described
 from lgbench.results.overall import Grid, grid
 from lgbench.results.published import with_own
-from lgbench.results.trainings import BoardSteps
+from lgbench.results.steps import BoardSteps
 from lgbench.terminal import counted
 
 Documents = dict[str, dict[str, Any]]
@@ -216,7 +216,10 @@ def _step_document(steps: BoardSteps) -> dict[str, Any]:
         str(length): {
             "context_free": curves.context_free,
             "axis": {"shortest": curves.steps[0], "longest": curves.steps[-1], "lengths": step_marks(curves.steps)},
-            "entries": {entry: [list(vars(cell).values()) for cell in own] for entry, own in curves.cells.items()},
+            "entries": {
+                entry: [[cell.length, cell.mean, cell.low, cell.high, cell.n] for cell in own]
+                for entry, own in curves.cells.items()
+            },
         }
         for length, curves in steps.curves.items()
     }

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from math import isfinite
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Literal
 
+import msgspec
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
@@ -106,17 +105,12 @@ def say(text: str, console: Console, style: str = "") -> None:
 
 def markdown(table: Table) -> str:
     """GitHub table with the title above and notes as paragraphs below."""
-    title = f"### {table.title}\n\n" if table.title else ""
-    return title + pipes(table) + "".join(f"\n{note}\n" for note in table.notes)
-
-
-def pipes(table: Table) -> str:
-    """Lines of a GitHub table without title and notes."""
     rule = [":--" if column.text else "--:" for column in table.columns]
     header = [column.name for column in table.columns]
     lines = [header, rule, *([_markdown(cell) for cell in row] for row in table.rows)]
     escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+    title = [f"### {table.title}\n\n"] if table.title else []
+    return "".join([*title, *(f"| {' | '.join(line)} |\n" for line in escaped), *(f"\n{note}\n" for note in table.notes)])
 
 
 def as_csv(names: Sequence[str], rows: Rows) -> str:
@@ -128,17 +122,7 @@ def as_csv(names: Sequence[str], rows: Rows) -> str:
 
 def as_json(content: Any) -> str:
     """JSON of dataclasses and plain values. NaN and infinity become null, because JSON has no word for either."""
-    return json.dumps(_plain(content), indent=1, default=str) + "\n"
-
-
-def _plain(content: Any) -> Any:
-    if isinstance(content, float):
-        return content if isfinite(content) else None
-    if is_dataclass(content):
-        return {each.name: _plain(getattr(content, each.name)) for each in fields(content)}
-    if isinstance(content, Mapping):
-        return {key: _plain(value) for key, value in content.items()}
-    return [_plain(value) for value in content] if isinstance(content, list | tuple) else content
+    return msgspec.json.format(msgspec.json.encode(content, enc_hook=str), indent=1).decode() + "\n"
 
 
 def _markdown(cell: Cell) -> str:

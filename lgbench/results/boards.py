@@ -376,7 +376,8 @@ def against(models: BoardValues, metric: Metric, baseline: str, ranked: Sequence
     others = np.array([entry != baseline for entry in ranked]) & np.isfinite(differences).any(-1)
     names = [entry for entry, other in zip(ranked, others, strict=True) if other]
     found = paired_t(differences[others])
-    decided = deciding_seeds(differences[others], [failing(models, entry, baseline) for entry in names])
+    lost = [failing(models, entry, baseline) for entry in names]
+    decided = deciding_seeds(differences[others], lost, [models.seeds] * len(names))
     corrected, most = holm(found.p), metric.highest - metric.lowest
     low, high = (np.clip(end, -most, most) for end in (found.low, found.high))
     return {
@@ -386,8 +387,8 @@ def against(models: BoardValues, metric: Metric, baseline: str, ranked: Sequence
             high=None if np.isnan(high[i]) else rounded(high[i]),
             n=int(found.seeds[i]),
             p=float(f"{corrected[i]:.3g}"),
-            verdict=_verdict(metric.sign * found.mean[i]) if corrected[i] < 1 - CONFIDENCE else None,
-            decided_by=tuple(models.seeds[place] for place in decided[i]),
+            verdict=("better" if metric.sign * found.mean[i] < 0 else "worse") if corrected[i] < 1 - CONFIDENCE else None,
+            decided_by=decided[i],
         )
         for i, entry in enumerate(names)
     }
@@ -397,10 +398,6 @@ def failing(models: BoardValues, *entries: str) -> NDArray[np.bool_]:
     """(S,): whether one of these entries has not fitted a seed."""
     fits = [models.fits(entry) or {} for entry in entries]
     return np.array([not all(own.get(seed, True) for own in fits) for seed in models.seeds])
-
-
-def _verdict(difference: float) -> Literal["better", "worse"]:
-    return "better" if difference < 0 else "worse"
 
 
 def not_fitted(models: BoardValues, metric: Metric, context_free: BoardValues) -> dict[tuple[str, str, int], bool]:

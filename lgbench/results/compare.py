@@ -92,18 +92,13 @@ def compare(
     if not shared:
         raise UsageError(f"{first} and {second} have no seed in common on any board; run both on one task, under one protocol")
     means = _corrected([_difference(board, models, first, second, models.ranked_by) for board, models in shared])
-    decided = _deciding([models for _, models in shared], first, second)
+    pairs = (models.column(models.ranked_by, [first, second]) for _, models in shared)
+    lost = [failing(models, first, second) for _, models in shared]
+    decided = deciding_seeds([one - other for one, other in pairs], lost, [models.seeds for _, models in shared])
     return [
         _comparison(board, models, first, second, replace(mean, decided_by=seeds), len(shared))
         for (board, models), mean, seeds in zip(shared, means, decided, strict=True)
     ]
-
-
-def _deciding(boards: Sequence[BoardValues], first: str, second: str) -> list[tuple[int, ...]]:
-    """Seeds that decide the verdict on each board."""
-    pairs = (models.column(models.ranked_by, [first, second]) for models in boards)
-    places = deciding_seeds([one - other for one, other in pairs], [failing(models, first, second) for models in boards])
-    return [tuple(models.seeds[place] for place in own) for models, own in zip(boards, places, strict=True)]
 
 
 def _comparison(board: BoardHeader, models: BoardValues, first: str, second: str, mean: Difference, tests: int) -> Comparison:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -122,9 +122,10 @@ class Database:
     @cached_property
     def protocols(self) -> Mapping[int, ProtocolUse]:
         """Protocols with version and changes, by their numbers in the table `models`. Fills that table."""
-        numbers = _numbered(self.labels.values())
+        uses = most_telling_first({_protocol(each) for each in self.labels.values()})
+        numbers = {use: number for number, use in enumerate(uses, 1)}
         named = _columns(self.labels, numbers, self.own)  # noqa: F841  # DuckDB finds the arrays by the name of the variable
-        self.connection.execute("insert into models by name from named")
+        self.connection.execute("insert into models from named")
         return {number: use for use, number in numbers.items()}
 
     @cached_property
@@ -196,31 +197,6 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-class ModelRow(NamedTuple):
-    """Weights of a run: a row of the table `models`."""
-
-    run_id: str
-    weights: str
-    family: str
-    task: str
-    task_version: int
-    protocol: int
-    """Number of the protocol with version and changes."""
-    entry: str | None
-    seed: int | None
-    last_step: int
-    """Number of steps of the training. Models are also tested before the end."""
-    train_length: int
-    """Length of the longest training inputs."""
-    own: bool
-    """Whether the run is in the results folder, not among the reference runs alone."""
-
-
-def _numbered(labels: Iterable[RunLabels]) -> dict[ProtocolUse, int]:
-    """Numbers of protocols with version and changes, from 1, in the order of :func:`most_telling_first`."""
-    return {use: number for number, use in enumerate(most_telling_first({_protocol(each) for each in labels}), 1)}
-
-
 MOST_TELLING = ("standard", "paper", "long", "short", "quick")
 """Protocols in the order in which reports show their runs. Other names follow."""
 
@@ -243,19 +219,19 @@ def most_telling_first(uses: Iterable[ProtocolUse]) -> list[ProtocolUse]:
 def _columns(
     labels: Mapping[str, RunLabels], numbers: Mapping[ProtocolUse, int], own: Collection[str]
 ) -> dict[str, NDArray[Any]]:
-    """Columns of the table `models`, from labels by run id, and the ids of own runs."""
+    """Columns of the table `models` in order, from labels by run id, and the ids of own runs."""
     used = {run_id: dict(_uses(each)) for run_id, each in labels.items()}
     named = suffixes({use for own in used.values() for use in own.values()})
-    found = []
+    found: list[tuple[Any, ...]] = []
     for run_id, each in labels.items():
         place = each.family, each.task, each.task_version, numbers[_protocol(each)]
         trained = each.train.steps, each.train.max_length, run_id in own
         for weights, use in used[run_id].items():
             entry = each.entry + named[use.entry, use.protocol, use.plugins] + ("" if weights == "raw" else f"@{weights}")
-            found.append(ModelRow(run_id, weights, *place, entry, each.seed, *trained))
-        found.append(ModelRow(run_id, CONTEXT_FREE, *place, None, None, *trained))
+            found.append((run_id, weights, *place, entry, each.seed, *trained))
+        found.append((run_id, CONTEXT_FREE, *place, None, None, *trained))
     # Objects, so that None becomes null.
-    return {name: np.array(own, dtype=object) for name, own in zip(ModelRow._fields, zip(*found, strict=True), strict=True)}
+    return {str(place): np.array(own, dtype=object) for place, own in enumerate(zip(*found, strict=True))}
 
 
 def _uses(labels: RunLabels) -> Iterator[tuple[str, Use[tuple[str, str]]]]:

@@ -13,7 +13,6 @@ import pyarrow as pa
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.protocols import ALL_PROTOCOLS
-from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import (
     Board,
     BoardHeader,
@@ -28,7 +27,7 @@ from lgbench.results.columns import OOD, BoardValues, NotFitted, mean_of_known, 
 from lgbench.results.database import Database, packaged
 from lgbench.results.entries import BASELINE_ENTRY, find_entry, find_task
 from lgbench.results.overall import Overall, overall
-from lgbench.results.trainings import BoardSteps, board_steps
+from lgbench.results.steps import BoardSteps, board_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -196,9 +195,13 @@ class Results(Database):
         *,
         apart: bool = False,
         inside: Inside | None = None,
+        setting: str = "",
         also: Iterable[str] = (),
     ) -> Chosen:
-        """Selection with full names. UsageError for the first unknown name. `also` has further known metrics."""
+        """Selection with full names. UsageError for the first unknown name.
+
+        Changes of `setting` do not count in a protocol. `also` has further known metrics.
+        """
         if metric not in (known := [*self.metric_names, *also]):
             raise self._without(unknown("metric", metric, known))
         if name is not None:
@@ -206,8 +209,8 @@ class Results(Database):
                 name = find_task(name, self.task_names)
             except UsageError as error:
                 raise self._without(error) from None
-        if protocol is not None and not self.numbers(protocol):
-            uses = self.protocols.values()
+        if protocol is not None and not self.numbers(protocol, setting):
+            uses = [use.without(setting) for use in self.protocols.values()]
             raise self._without(unknown("protocol", protocol, {u.name for u in uses if not u.changes} | {str(u) for u in uses}))
         return Chosen(name, protocol, apart, inside)
 
@@ -245,13 +248,9 @@ class Results(Database):
         more = {"whole": whole, **(chosen.inside or EVERYWHERE)._asdict()}
         return self.arrow(packaged("values"), self._parameters(metric, chosen) | more)
 
-    def numbers(self, protocol: str | None) -> list[int]:
-        """Numbers of the protocols with a name or label. The name "external" selects all protocols of external models."""
-
-        def meant(use: ProtocolUse) -> bool:
-            return protocol in (None, str(use)) or (protocol == use.name and (use.is_external or not use.changes))
-
-        return [number for number, use in self.protocols.items() if meant(use)]
+    def numbers(self, protocol: str | None, setting: str = "") -> list[int]:
+        """Numbers of the protocols with a name or label, apart from changes of `setting`."""
+        return [number for number, use in self.protocols.items() if use.without(setting).is_named(protocol)]
 
     def _parameters(self, metric: str, chosen: Chosen) -> dict[str, Any]:
         return {"metric": metric, **self._place(chosen)}

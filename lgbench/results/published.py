@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -35,16 +34,6 @@ def published() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-class Shown(NamedTuple):
-    """Boards that a command shows, of the most telling protocol."""
-
-    boards: list[Board]
-    protocol: str | None
-    """As in :meth:`Results.one_protocol`."""
-    others: list[str]
-    """Labels of other protocols."""
-
-
 def shown(
     results: Results,
     metric: str,
@@ -54,15 +43,15 @@ def shown(
     *,
     baseline: str | None = None,
     inside: Inside | None = None,
-) -> Shown:
-    """Boards of the most telling protocol with all `entries`.
+) -> tuple[list[Board], str | None, list[str]]:
+    """Boards of the most telling protocol with all `entries`; that protocol and the others, as in :meth:`Results.one_protocol`.
 
     Beside reference runs, every family has the most telling protocol of its own reference runs, and own runs of other
     protocols are below the ranked entries.
     """
     if results.reference is None:
         label, others = results.one_protocol(metric, name, protocol, entries, inside)
-        return Shown(results.boards(metric, name, label, baseline=baseline, inside=inside), label, others)
+        return results.boards(metric, name, label, baseline=baseline, inside=inside), label, others
     label, others = results.one_protocol(metric, name, protocol, inside=inside)
     families = [family for (family,) in results.rows("select distinct family from models order by family")]
     boards: list[Board] = []
@@ -70,7 +59,7 @@ def shown(
         own, _ = results.one_protocol(metric, each, protocol, inside=inside)
         found = results.boards(metric, each, own, baseline=baseline, inside=inside)
         boards += found if own is None else [with_own(results, board, inside) for board in found]
-    return Shown(boards, label, others)
+    return boards, label, others
 
 
 def with_own(results: Results, board: Board, inside: Inside | None = None) -> Board:

@@ -21,8 +21,6 @@ Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
-MAX_ROWS = 4096
-"""Rows per step: a bootstrap takes 16 kB of memory for each row."""
 MIN_BOOTSTRAP_SEEDS = 8
 """Minimum of seeds for a bootstrap. Means of resamples lie between the extremes; the true mean does in 94 % of cases with five
 seeds, and in 99 % with eight."""
@@ -41,7 +39,7 @@ def interval(values: Floats) -> tuple[Floats, Floats]:
         chosen = counts == n
         known = np.sort(rows[chosen], -1)[:, :n]  # NaN sorts last
         ends = _bootstrap if n >= MIN_BOOTSTRAP_SEEDS else _student
-        low[chosen], high[chosen] = np.hstack([ends(part) for part in in_parts(known)])
+        low[chosen], high[chosen] = ends(known)
     return low.reshape(values.shape[:-1]), high.reshape(values.shape[:-1])
 
 
@@ -73,14 +71,9 @@ def expanded_tail(n: int) -> float:
     return float(ndtr(-np.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 + CONFIDENCE) / 2)))
 
 
-def in_parts(rows: NDArray[Any]) -> list[NDArray[Any]]:
-    """Parts of at most MAX_ROWS rows."""
-    return np.array_split(rows, max(1, -(-len(rows) // MAX_ROWS)))
-
-
 def _student(values: Floats) -> tuple[Floats, Floats]:
     n = values.shape[-1]
-    reach = stdtrit(n - 1, (1 + CONFIDENCE) / 2) * _standard_error(values)
+    reach = stdtrit(n - 1, (1 + CONFIDENCE) / 2) * values.std(-1, ddof=1) / np.sqrt(n)
     return values.mean(-1) - reach, values.mean(-1) + reach
 
 
@@ -92,11 +85,6 @@ def _bootstrap(values: Floats) -> tuple[Floats, Floats]:
     tail = expanded_tail(n)
     low, high = np.quantile(values @ shares.T, [tail, 1 - tail], axis=-1)
     return low, high
-
-
-def _standard_error(values: Floats) -> Floats:
-    error: Floats = values.std(-1, ddof=1) / np.sqrt(values.shape[-1])
-    return error
 
 
 def effective_length(lengths: Sequence[int], reached: Sequence[bool]) -> int:
@@ -277,8 +265,10 @@ def holm(p: Floats) -> Floats:
     return corrected
 
 
-def deciding_seeds(differences: Sequence[Floats], failing: Sequence[NDArray[np.bool_]]) -> list[tuple[int, ...]]:
-    """Places of failing seeds that make the verdict on each difference (seeds,): without one of them it is another.
+def deciding_seeds(
+    differences: Sequence[Floats], failing: Sequence[NDArray[np.bool_]], seeds: Sequence[Sequence[int]]
+) -> list[tuple[int, ...]]:
+    """Failing seeds that make the verdict on each difference (seeds,): without one of them it is another.
 
     Verdicts are corrected for all differences (Holm). `failing` marks seeds of each that one of the two entries has not
     fitted. Where the verdict turns on a fitted seed too, it is close to the limit, and no failing seed makes it.
@@ -296,7 +286,7 @@ def deciding_seeds(differences: Sequence[Floats], failing: Sequence[NDArray[np.b
                 p = np.where(np.arange(len(tested)) == i, without.p[seed], tested)
                 if _verdict(p, without.mean[seed], i) != _verdict(tested, tests[i].mean.item(), i):
                     turning.append(int(seed))
-        found.append(tuple(turning) if lost[turning].all() else ())
+        found.append(tuple(seeds[i][place] for place in turning) if lost[turning].all() else ())
     return found
 
 
@@ -364,9 +354,8 @@ def _better(values: Floats) -> NDArray[np.bool_]:
     """(E, E): whether entry i is better than entry j, on their common seeds and in the order of all means."""
     first, second = np.triu_indices(len(values), 1)
     better = np.zeros((len(values), len(values)), dtype=bool)
-    for i, j in zip(in_parts(first), in_parts(second), strict=True):
-        found = paired_t(values[i] - values[j])
-        better[i, j] = (found.p < SURE) & (np.nan_to_num(found.mean) < 0)
+    found = paired_t(values[first] - values[second])
+    better[first, second] = (found.p < SURE) & (np.nan_to_num(found.mean) < 0)
     return better
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from lgbench.contracts import DIVERGED, LOSS_VARIANCE
 from lgbench.errors import UsageError, unknown
-from lgbench.experiment.record import PRECISIONS, ProtocolUse
+from lgbench.experiment.record import PRECISIONS
 from lgbench.results.boards import BoardHeader, Cell, cells_of
 from lgbench.results.columns import OOD, BoardValues, Column, models_and_context_free, rounded, significant
 from lgbench.results.database import packaged
@@ -162,8 +162,10 @@ def _left_out(models: BoardValues, column: Column, board: SweptBoard, at: str) -
 
 def _placed(results: Results, asked: SweepRequest) -> tuple[list[SettingValue], pa.Table]:
     """Values of the setting, and rows of sweep.sql. Raises UsageError for an unknown name, and for a setting with one value."""
-    chosen = results.chosen(asked.metric, asked.name, inside=asked.inside, also=NUMBERS)
-    bases = _bases(results, asked)
+    setting = asked.setting
+    named = results.chosen(asked.metric, asked.name, asked.protocol, inside=asked.inside, setting=setting, also=NUMBERS)
+    chosen = named._replace(protocol=None)  # values of all protocols, because a label has no changes of the setting
+    bases = {number: results.protocols[number].without(setting) for number in results.numbers(asked.protocol, setting)}
     ran = results.arrow(packaged("ran"), {"name": chosen.name, "apart": False, "protocols": list(bases)})
     settings = {run: settings_in(metadata) for run, metadata in results.metadata()}
     values = [settings.get(run, {}).get(asked.setting) for run in ran["run_id"].to_pylist()]
@@ -197,7 +199,7 @@ def _swept(
     own = rows.filter(rows["several"])
     if metric is None or not len(own):
         return None
-    protocol, tasks = without(results.protocols[base], asked.setting), pc.unique(own["task"]).to_pylist()
+    protocol, tasks = results.protocols[base].without(asked.setting), pc.unique(own["task"]).to_pylist()
     if others := sorted({*pc.unique(rows["task"]).to_pylist()} - {*tasks}):
         leave_out(f"{', '.join(others)} under {protocol}, where no entry has several values of {asked.setting}")
     trained = [length for length in pc.unique(own["train_length"]).to_pylist() if length]
@@ -212,23 +214,6 @@ def _parts(rows: pa.Table, *names: str) -> Iterator[tuple[tuple[Any, ...], pa.Ta
     for key, own in groupby(range(len(keys)), keys.__getitem__):
         places = list(own)
         yield key, rows.slice(places[0], len(places))
-
-
-def without(use: ProtocolUse, setting: str) -> ProtocolUse:
-    """Protocol without the changes of one setting."""
-    return replace(use, changes=tuple(change for change in use.changes if change[0] != setting))
-
-
-def _bases(results: Results, asked: SweepRequest) -> dict[int, ProtocolUse]:
-    """Selected protocols without the setting, by number. Raises UsageError for an unknown protocol."""
-    protocol, every = asked.protocol, {number: without(use, asked.setting) for number, use in results.protocols.items()}
-    found = {
-        n: base for n, base in every.items() if protocol in (None, str(base)) or (protocol == base.name and not base.changes)
-    }
-    if not found:
-        known = {str(base) for base in every.values()} | {base.name for base in every.values() if not base.changes}
-        raise unknown("protocol", str(protocol), known)
-    return found
 
 
 def _require_several(asked: SweepRequest, points: Sequence[SettingValue], known: Iterable[str]) -> None:

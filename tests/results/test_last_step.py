@@ -113,7 +113,7 @@ def test_curves_against_steps_are_means_over_tasks_and_seeds_with_their_interval
                 of_tasks = [[value(entry, weights or "raw", task, seed, step, length) for seed in range(3)] for task in TASKS]
                 seeds = np.mean(of_tasks, 0)
                 low, high = (end.item() for end in interval(seeds))
-                assert (cell.step, cell.n) == (step, 3)
+                assert (cell.length, cell.n) == (step, 3)
                 assert (cell.mean, cell.low, cell.high) == pytest.approx((seeds.mean().item(), low, high), abs=1e-4)
 
 

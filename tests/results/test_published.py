@@ -51,7 +51,7 @@ def filed(tmp_path):
 
 
 def board_of(own, filed, task="alpha", protocol=None, **options):
-    (board,) = shown(Results(own, filed), "tvd", task, protocol, **options).boards
+    (board,) = shown(Results(own, filed), "tvd", task, protocol, **options)[0]
     return board
 
 
@@ -91,10 +91,10 @@ def test_a_mean_is_shown_if_it_is_over_the_lengths_of_the_board_alone(own, filed
 
 def test_each_family_has_its_newest_protocol_with_published_runs(own, filed):
     runs(own, {"arch+new": around(0.3)}, "beta")
-    found = shown(Results(own, filed), "tvd").boards
+    found = shown(Results(own, filed), "tvd")[0]
     assert [(board.name, str(board.protocol)) for board in found] == [("alpha", STANDARD), ("beta", f"standard/{NOW - 1}")]
     assert [[row.entry for row in board.unranked] for board in found] == [[], [f"arch+new ({STANDARD})"]]
-    assert shown(Results(own, filed), "tvd", "beta", "standard").protocol == f"standard/{NOW - 1}"
+    assert shown(Results(own, filed), "tvd", "beta", "standard")[1] == f"standard/{NOW - 1}"
 
 
 def test_own_runs_of_part_of_a_family_or_of_another_version_are_not_below(own, filed):
@@ -231,5 +231,5 @@ def test_the_package_gives_the_newest_boards_of_the_checkout_in_at_most_5_mb(tmp
     packaged, checkout = (Results(tmp_path / "none", folder) for folder in (tmp_path / "installed", PUBLISHED))
     for metric in ("tvd", "accuracy", "roc_auc"):
         for protocol in (None, "standard/6"):
-            boards = shown(packaged, metric, None, protocol).boards
-            assert boards == shown(checkout, metric, None, protocol).boards and len(boards) == 5
+            boards = shown(packaged, metric, None, protocol)[0]
+            assert boards == shown(checkout, metric, None, protocol)[0] and len(boards) == 5

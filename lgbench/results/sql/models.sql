@@ -1,15 +1,16 @@
--- The models of all runs. lgbench fills the table from metadata.
+-- The models of all runs: one row for each weights of a run, and one without entry and seed for the context-free baseline. lgbench
+-- fills the table from metadata.
 create table models (
     run_id varchar,
     weights varchar,
     family varchar,
     task varchar,
     task_version integer,
-    protocol integer,
+    protocol integer, -- number of the protocol with version and changes
     entry varchar,
     seed bigint,
-    last_step integer,
-    train_length integer,
+    last_step integer, -- steps of the training; models are also tested before the end
+    train_length integer, -- longest training inputs
     own boolean -- false for the reference runs beside those of the folder
 );
 

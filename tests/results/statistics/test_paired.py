@@ -98,12 +98,12 @@ SMALL = [0.09, 0.1, 0.11, 0.1]
 )
 def test_the_failing_seed_that_makes_a_verdict_is_named(difference, failing, deciding):
     lost = np.isin(np.arange(len(difference)), failing)
-    assert deciding_seeds(np.array([difference]), lost[None]) == [deciding]
+    assert deciding_seeds([difference], [lost], [range(len(lost))]) == [deciding]
 
 
 def test_a_verdict_that_turns_on_every_seed_is_made_by_none():
     """With three seeds nothing is significant without one of them."""
-    assert deciding_seeds(np.array([SMALL[:3]]), np.array([[True, False, False]])) == [()]
+    assert deciding_seeds([SMALL[:3]], [np.array([True, False, False])], [range(3)]) == [()]
 
 
 @settings(max_examples=8, deadline=None)
@@ -119,7 +119,7 @@ def test_deciding_seeds_are_those_of_tests_without_them(key):
         with patch("gc.collect"):
             return multipletests(p, method="holm")[0][i] and np.sign(np.nanmean(values[i]))
 
-    for i, deciding in enumerate(deciding_seeds(differences, failing)):
+    for i, deciding in enumerate(deciding_seeds(differences, failing, [range(differences.shape[1])] * len(differences))):
         turning = set()
         for seed in range(6):
             without = differences.copy()

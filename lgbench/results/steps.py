@@ -9,20 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lgbench.experiment.record import MULTIPLES
-from lgbench.results.boards import BoardHeader, cells_of
-from lgbench.results.columns import OOD, BoardValues, models_and_context_free, rounded
-from lgbench.results.metrics import Metric
-
-
-@dataclass(frozen=True)
-class StepCell:
-    """Mean over n seeds after a number of steps, and its 95 % interval, None for one seed."""
-
-    step: int
-    mean: float
-    low: float | None
-    high: float | None
-    n: int
+from lgbench.results.boards import BoardHeader, Cell, cells_of
+from lgbench.results.columns import OOD, models_and_context_free, rounded
 
 
 @dataclass(frozen=True)
@@ -32,13 +20,13 @@ class StepCurves:
     length: int
     context_free: float | None
     """Context-free baseline at the length, None if unknown."""
-    cells: Mapping[str, tuple[StepCell, ...]]
-    """By entry, in the order of the steps."""
+    cells: Mapping[str, tuple[Cell, ...]]
+    """By entry, in the order of the steps, with the step in place of the length."""
 
     @property
     def steps(self) -> list[int]:
         """Every step with a value of any entry."""
-        return sorted({cell.step for own in self.cells.values() for cell in own})
+        return sorted({cell.length for own in self.cells.values() for cell in own if cell.length is not None})
 
 
 @dataclass(frozen=True)
@@ -59,7 +47,8 @@ def board_steps(board: BoardHeader, rows: pa.Table, lengths: Sequence[int] = ())
     for length in [n for n in lengths if n in measured] if lengths else default_lengths(measured, board.train_length):
         own = rows.filter(pc.equal(rows["length"], length)).drop_columns("length")
         models, context_free = models_and_context_free(own.rename_columns({"step": "length"}))
-        if cells := _cells(models, board.metric):
+        found = cells_of(models, board.metric) if models.columns else {}  # means over all steps have no step
+        if cells := {entry: tuple(cell for cell in by.values() if cell.length is not None) for entry, by in found.items()}:
             known = len(context_free.tasks) == board.tasks and OOD in context_free.columns
             curves[length] = StepCurves(length, rounded(context_free.columns[OOD].item()) if known else None, cells)
     return BoardSteps(board, tuple(measured), curves)
@@ -76,14 +65,3 @@ def default_lengths(measured: Sequence[int], trained: int) -> list[int]:
         below = [length for length in measured if length <= multiple * trained]
         found |= dict.fromkeys(below[-1:])
     return list(found) or list(measured)[:1]
-
-
-def _cells(models: BoardValues, metric: Metric) -> dict[str, tuple[StepCell, ...]]:
-    """Cells by entry, for steps with a seed that has a value on every task."""
-    if not models.columns:
-        return {}
-    found = {}
-    for entry, own in cells_of(models, metric).items():
-        steps = [(step, cell) for (_, step), cell in own.items() if step is not None]  # not the means over steps
-        found[entry] = tuple(StepCell(step, cell.mean, cell.low, cell.high, cell.n) for step, cell in steps)
-    return found
