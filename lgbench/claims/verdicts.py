@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -14,7 +14,7 @@ from lgbench.claims.missing import Wanted, wanted
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import BoardHeader, failing
-from lgbench.results.columns import ID, OOD, BoardValues, rounded
+from lgbench.results.columns import ID, OOD, BoardValues, ends, rounded
 from lgbench.results.database import most_telling_first
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import (
@@ -58,21 +58,6 @@ class PairedSample:
         return len(self.differences)
 
 
-def samples(results: Results, task: str, test: ClaimTest, members: Collection[str]) -> dict[ProtocolUse, PairedSample]:
-    """Samples by protocol, of the newest versions of task and metric with values, for a known metric.
-
-    `members`: all tasks of a family.
-    """
-    if task not in results.task_names:
-        return {}
-    found: dict[ProtocolUse, PairedSample] = {}
-    for board, models in results.models(test.metric, task):
-        sample = _sample(board, models, test, members)
-        if sample and (board.protocol not in found or (sample.n and not found[board.protocol].n)):
-            found[board.protocol] = sample
-    return found
-
-
 def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest, members: Collection[str]) -> PairedSample | None:
     """Sample of a board; None for a board with neither entry."""
     variants = {entry: _variants(entry, models) for entry in test.entries}
@@ -88,9 +73,7 @@ def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest, members: C
     else:
         second = np.full_like(first, test.value if test.exponent is None else test.exponent)
     common = np.isfinite(first) & np.isfinite(second)
-    reasons = [*_several(variants), *_unsound(models, variants), *_unmeasured(models, test)]
-    if test.exponent is not None:
-        reasons += _unfitted(models, test, values[test.entry])
+    reasons = [*_reasons(models, test, variants, values)]
     if lacking := [task for task in members if task not in models.tasks]:
         reasons.append(f"of {len(members)} tasks of {board.name}, {len(lacking)} have no run: {', '.join(lacking)}")
         seeds = {}  # no seed has all tasks
@@ -117,24 +100,27 @@ def _variants(entry: str, models: BoardValues) -> list[str]:
     return [known for known in models.entries if known == entry or (known.startswith(f"{base} (") and known.endswith(suffix))]
 
 
-def _several(variants: dict[str, list[str]]) -> list[str]:
-    return [
-        f"{entry} was made by several versions of a package: {', '.join(own)}; put runs that belong together into a folder"
-        for entry, own in variants.items()
-        if len(own) > 1
-    ]
-
-
-def _unsound(models: BoardValues, variants: dict[str, list[str]]) -> list[str]:
-    """A sentence for each unsound entry: numbers of a non-causal model, or of non-finite answers, have no meaning."""
-    return [
-        f"{entry} is not ranked: {reason}" for own in variants.values() for entry in own if (reason := models.unsound(entry))
-    ]
-
-
-def _unmeasured(models: BoardValues, test: ClaimTest) -> list[str]:
-    lacking = sorted(set(_lengths(models, test)) - set(models.lengths))
-    return [f"the board has no length {', '.join(map(str, lacking))}"] if lacking else []
+def _reasons(
+    models: BoardValues, test: ClaimTest, variants: Mapping[str, Sequence[str]], values: Mapping[str, Floats]
+) -> Iterator[str]:
+    """A sentence for each reason against any conclusion."""
+    for entry, own in variants.items():
+        if len(own) > 1:
+            versions = f"{entry} was made by several versions of a package: {', '.join(own)}"
+            yield f"{versions}; put runs that belong together into a folder"
+    for entry in (entry for own in variants.values() for entry in own):
+        if reason := models.unsound(entry):  # numbers of a non-causal model, or of non-finite answers, have no meaning
+            yield f"{entry} is not ranked: {reason}"
+    lengths = _lengths(models, test)
+    if lacking := sorted({*lengths} - {*models.lengths}):
+        yield f"the board has no length {', '.join(map(str, lacking))}"
+    if test.exponent is not None:
+        # Leaving out the seeds of values at or below 0 would bias the mean exponent. Not strict: values are a single row of
+        # NaN where a length was not measured.
+        at = [str(length) for length, own in zip(lengths, values[test.entry], strict=False) if (own <= 0).any()]
+        if at:
+            where = f"length{'s'[: len(at) > 1]} {', '.join(at)}"
+            yield f"{test.metric} of {test.entry} is not above 0 at {where}, so no power law fits it"
 
 
 def _lengths(models: BoardValues, test: ClaimTest) -> list[int]:
@@ -143,14 +129,6 @@ def _lengths(models: BoardValues, test: ClaimTest) -> list[int]:
     trained = np.asarray(models.in_distribution.all(0)).tolist()
     wanted = {"ID": (True,), "OOD": (False,), "all": (True, False)}[test.lengths]
     return [length for length, own in zip(models.lengths, trained, strict=True) if own in wanted]
-
-
-def _unfitted(models: BoardValues, test: ClaimTest, values: Floats) -> list[str]:
-    """A sentence for values without a power law. Leaving out their seeds would bias the mean exponent."""
-    # Not strict: values are a single row of NaN where a length was not measured.
-    at = [str(length) for length, own in zip(_lengths(models, test), values, strict=False) if (own <= 0).any()]
-    where = f"length{'s'[: len(at) > 1]} {', '.join(at)}"
-    return [f"{test.metric} of {test.entry} is not above 0 at {where}, so no power law fits it"] if at else []
 
 
 def _values(models: BoardValues, test: ClaimTest, entry: str) -> Floats:
@@ -180,8 +158,6 @@ STATES: tuple[State, ...] = get_args(State)
 class Verdict:
     """Verdict on one test on one task under one protocol. Numbers are None without runs."""
 
-    claim: str
-    """Name of the claim."""
     task: str
     test: ClaimTest
     protocol: ProtocolUse
@@ -236,13 +212,22 @@ class _Part:
 def _found(
     results: Results | None, task: str, test: ClaimTest, members: Collection[str]
 ) -> tuple[Mapping[ProtocolUse, PairedSample], str]:
+    """Samples by protocol, of the newest versions of task and metric with values, and a sentence for a test without any.
+
+    `members` are all tasks of a family.
+    """
     if results is None:
         return {}, "there is no run of it"
     if test.metric not in results.metric_names:
         return {}, f"no run has the measurement {test.metric}"
     if test.expect != "alike" and test.metric not in results.ranking_names:
         return {}, f"no value of {test.metric} is better than another; expect alike, or name an exponent"
-    return samples(results, task, test, members), "there is no run of it"
+    samples: dict[ProtocolUse, PairedSample] = {}
+    for board, models in results.models(test.metric, task) if task in results.task_names else ():  # newest versions first
+        sample = _sample(board, models, test, members)
+        if sample and (board.protocol not in samples or (sample.n and not samples[board.protocol].n)):
+            samples[board.protocol] = sample
+    return samples, "there is no run of it"
 
 
 def _uses(claim: Claim, parts: Iterable[_Part]) -> list[ProtocolUse]:
@@ -279,22 +264,22 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
     """Verdict with numbers: with an uncorrected p before a test, final without p."""
     test, sample = part.test, part.samples.get(use)
     lacking = wanted(claim, part.task, test, sample.seeds if sample else {})
-    plain = Verdict(claim.name, part.task, test, use, "not run", part.nothing, wanted=lacking)
+    plain = Verdict(part.task, test, use, "not run", part.nothing, wanted=lacking)
     if sample is None:
         return plain
     if sample.n == 0:
         unfitted = test.exponent is not None and bool(sample.seeds.get(test.entry))
         return replace(plain, state="undecided" if unfitted else "not run", reason=sample.reason or _lacking(sample))
     found = paired_t(sample.differences)
-    low, high = (np.clip(end, -sample.most, sample.most).item() for end in (found.low, found.high))
+    low, high = ends(found.low, found.high, sample.most)
     numbers = replace(
         plain,
         tasks=sample.tasks,
         first=rounded(sample.first),
         second=rounded(sample.second),
         difference=rounded(sample.differences.mean()),
-        low=None if np.isnan(low) else rounded(low),
-        high=None if np.isnan(high) else rounded(high),
+        low=low,
+        high=high,
         n=sample.n,
     )
     if sample.reason:

@@ -118,7 +118,13 @@ def table(registry: Registry) -> Table:
 
     groups = {"plugin": 0, "distribution": 1, "version": 1, "from": 1, "provides": 0}
     columns = [Column(name, text=True, group=group) for name, group in groups.items()]
-    rows = [[Styled(text, "red" if plugin.error else "") for text in _row(plugin)] for plugin in registry.plugins]
+    rows = []
+    for plugin in registry.plugins:
+        origin = plugin.distribution
+        version = f"sha256:{origin.stamp}" if origin.stamp else origin.version
+        provides = "\n".join(wrapped(f"{kind}: {', '.join(names)}", 48, hang=2) for kind, names in plugin.provides.items())
+        texts = plugin.name, origin.name, version, _from(origin), provides or "nothing, see below"
+        rows.append([Styled(text, "red" if plugin.error else "") for text in texts])
     return Table("", columns, rows)
 
 
@@ -143,13 +149,6 @@ def described(registry: Registry) -> str:
     clashes = [clash for catalog in registry.catalogs().values() for clash in catalog.clashes()]
     contract = ".".join(map(str, CONTRACT))
     return json.dumps({"lgbench": VERSION, "contract": contract, "plugins": found, "clashes": clashes}, indent=1)
-
-
-def _row(plugin: Plugin) -> tuple[str, str, str, str, str]:
-    origin = plugin.distribution
-    version = f"sha256:{origin.stamp}" if origin.stamp else origin.version
-    provides = "\n".join(wrapped(f"{kind}: {', '.join(names)}", 48, hang=2) for kind, names in plugin.provides.items())
-    return plugin.name, origin.name, version, _from(origin), provides or "nothing, see below"
 
 
 def _from(origin: Distribution) -> str:

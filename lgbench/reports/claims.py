@@ -162,19 +162,16 @@ def _with(what: str, names: Sequence[str]) -> str:
 
 
 def documents(found: Judged, results: str | None = None) -> list[dict[str, Any]]:
-    """Claims as plain values for JSON."""
+    """Claims as plain values for JSON, with readable labels of verdicts."""
     return [
         asdict(claim)
         | {
-            "verdicts": [_plain(verdict) for verdict in verdicts],
+            "verdicts": [
+                asdict(verdict) | {"protocol": str(verdict.protocol), "pair": pair(verdict.test), "expected": str(verdict.test)}
+                for verdict in verdicts
+            ],
             "reasons": reasons(verdicts),
             "commands": commands(claim, verdicts, results),
         }
         for claim, verdicts in found
     ]
-
-
-def _plain(verdict: Verdict) -> dict[str, Any]:
-    """Verdict as plain values without the claim, with readable labels."""
-    own = asdict(verdict) | {"protocol": str(verdict.protocol), "pair": pair(verdict.test), "expected": str(verdict.test)}
-    return {key: value for key, value in own.items() if key != "claim"}

@@ -35,8 +35,6 @@ PLAIN_BLOCKS, PLAIN_TRAINED = "0123456789", "|"
 
 MAX_LINES = 20
 """Limit of lines with curves: above it, an entry has one line for all tasks, and further entries are counted."""
-MAX_FILES = 500
-"""Limit of run files to read, about a second of reading. Further lines are not drawn."""
 CELLS = (3, 2, 1)
 """Characters of a length, as many as the terminal has room for."""
 
@@ -102,7 +100,9 @@ def lines(runs: Iterable[tuple[ExperimentRecord, Path]], encoding: str, width: i
     files: dict[LineKey, list[Path]] = {}
     for record, path in runs:
         files.setdefault(LineKey(record.family, record.protocol, record.entry), []).append(path)
-    drawn = {group: found for group in _first(files) if (found := curves_of(files[group]))}
+    order = list(dict.fromkeys(group[:2] for group in files))  # entries of a family and protocol stand together
+    groups = sorted(files, key=lambda group: order.index(group[:2]))[:MAX_LINES]
+    drawn = {group: found for group in groups if (found := curves_of(files[group]))}
     if not drawn:
         return []
     blocks, bar = (BLOCKS, TRAINED) if _has(encoding, BLOCKS + TRAINED) else (PLAIN_BLOCKS, PLAIN_TRAINED)
@@ -238,19 +238,6 @@ def final_values(path: Path, metric: Metric) -> pa.Table:
     columns = {name: pc.if_else(raw, rows[name], None) for name in ("entry", "seed")}
     columns |= {name: rows[name] for name in ("task", "length", "in_distribution", "value")}
     return pa.table(columns | {"diverged": rows["diverged_step"].is_valid()})
-
-
-def _first(files: Mapping[LineKey, Sequence[Path]]) -> list[LineKey]:
-    """Entries to draw within MAX_LINES and MAX_FILES, grouped by family and protocol. The first entry always counts."""
-    order = list(dict.fromkeys(group[:2] for group in files))
-    groups: list[LineKey] = []
-    read = 0
-    for group in sorted(files, key=lambda group: order.index(group[:2])):
-        read += len(files[group])
-        if groups and (len(groups) == MAX_LINES or read > MAX_FILES):
-            break
-        groups.append(group)
-    return groups
 
 
 def _has(encoding: str, characters: str) -> bool:

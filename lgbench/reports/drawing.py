@@ -8,28 +8,29 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from lgbench.errors import DrawingFailed
 
-WAYS_OUT = "more memory helps, or a higher `ulimit -v`, and so do fewer entries or a single board"
+WAYS_OUT = (
+    "more memory helps, or a higher `ulimit -v`, and so do fewer entries or a single board; a figure named FILE.json is the "
+    "specification itself"
+)
 
 
-def drawn(function: str, *arguments: Any, ways_out: str = WAYS_OUT, **options: Any) -> bytes:
-    """Result of a `vl_convert` function for JSON arguments, as bytes; text is UTF-8.
-
-    Raises DrawingFailed with the advice `ways_out` if the library fails or dies.
-    """
+def drawn(function: str, spec: Mapping[str, Any], **options: Any) -> bytes:
+    """Result of a `vl_convert` function for a specification, as bytes; text is UTF-8. DrawingFailed if it fails or dies."""
     # -P: no imports from the current folder
     words = [sys.executable, "-P", "-c", "from lgbench.reports.drawing import serve; serve()"]
-    request = json.dumps([function, arguments, options]).encode()
+    request = json.dumps([function, spec, options]).encode()
     done = subprocess.run(words, input=request, capture_output=True, check=False)
     if done.returncode:
         said = [line.strip("# ") for line in done.stderr.decode(errors="replace").splitlines() if line.strip("# ")]
         died = done.returncode < 0
         reason = next((line for line in said if "memory" in line.lower()), said[-1] if said and not died else "")
         how = f"was ended by {signal.Signals(-done.returncode).name}" if died else "failed"
-        raise DrawingFailed(f"the drawing library {how}{f' ({reason})' if reason else ''}, and nothing was written; {ways_out}")
+        raise DrawingFailed(f"the drawing library {how}{f' ({reason})' if reason else ''}, and nothing was written; {WAYS_OUT}")
     return done.stdout
 
 
@@ -44,7 +45,7 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once, without a traceback
     import vl_convert  # not at the top: the command itself never loads the engine
 
-    function, arguments, options = json.load(sys.stdin)
-    found = getattr(vl_convert, function)(*arguments, **options)
+    function, spec, options = json.load(sys.stdin)
+    found = getattr(vl_convert, function)(spec, **options)
     with open(out, "wb") as pipe:
         pipe.write(found.encode() if isinstance(found, str) else found)

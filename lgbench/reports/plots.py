@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import altair as alt
 
@@ -17,7 +16,7 @@ from lgbench.contracts import TRAINING_METRICS
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import ALL_PROTOCOLS
 from lgbench.reports import files, panel_figures, probe_figures
-from lgbench.reports.drawing import WAYS_OUT, drawn
+from lgbench.reports.drawing import drawn
 from lgbench.reports.figure import Spec
 from lgbench.reports.marks import (
     COLOURS,
@@ -237,21 +236,15 @@ def write(spec: Spec, path: Path) -> None:
     files.replace(path, FORMATS[known_format(path)](spec))
 
 
-def _drawn(function: str, spec: Spec, **options: Any) -> bytes:
-    return drawn(
-        function, spec, VEGA_LITE, ways_out=f"{WAYS_OUT}; a figure named FILE.json is the specification itself", **options
-    )
-
-
 def _svg(spec: Spec) -> bytes:
     """SVG with the size in points, because numbers without a unit would be pixels, a smaller unit."""
-    picture = _drawn("vegalite_to_svg", spec)
+    picture = drawn("vegalite_to_svg", spec, vl_version=VEGA_LITE)
     return re.sub(rb'\b(width|height)="([\d.]+)"', rb'\1="\2pt"', picture, count=2)
 
 
 FORMATS: dict[str, Callable[[Spec], bytes]] = {
-    ".png": lambda spec: _drawn("vegalite_to_png", spec, ppi=DOTS_PER_INCH),
+    ".png": lambda spec: drawn("vegalite_to_png", spec, vl_version=VEGA_LITE, ppi=DOTS_PER_INCH),
     ".svg": _svg,
-    ".pdf": lambda spec: _drawn("vegalite_to_pdf", spec),
+    ".pdf": lambda spec: drawn("vegalite_to_pdf", spec, vl_version=VEGA_LITE),
     ".json": lambda spec: json.dumps(spec, indent=1).encode() + b"\n",
 }

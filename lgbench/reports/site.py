@@ -376,16 +376,13 @@ def _files(data: Mapping[str, Any], summary: str) -> dict[str, str]:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     page = environment.from_string(_packaged("page/page.html"))
     script = "\n".join(_packaged(f"page/{name}") for name in SCRIPTS)
+    plain = {name: json.dumps(content, separators=(",", ":"), allow_nan=False) for name, content in data.items()}
     return {
         "index.html": page.render(generator=f"lgbench {VERSION}", summary=summary, rules=rules, index=data["index"]),
         "page.css": _packaged("page/page.css"),
         "page.js": f'"use strict";\n(() => {{\n{script}}})();\n',
-        **{f"data/{name}.js": f'(window.lgbench ??= {{}})["{name}"] = {_json(content)};\n' for name, content in data.items()},
+        **{f"data/{name}.js": f'(window.lgbench ??= {{}})["{name}"] = {content};\n' for name, content in plain.items()},
     }
-
-
-def _json(content: Any) -> str:
-    return json.dumps(content, separators=(",", ":"), allow_nan=False)
 
 
 def _packaged(name: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results.columns import DIGITS, ID, OOD, BoardValues, Column, mean_of_known, rounded, significant
+from lgbench.results.columns import DIGITS, ID, OOD, BoardValues, Column, ends, mean_of_known, rounded, significant
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import (
     CONFIDENCE,
@@ -328,9 +328,7 @@ def _fitted(models: BoardValues, entry: str) -> Fitted | None:
     fits = models.fits(entry)
     if not fits:
         return None
-    low, high = (end.item() for end in share_interval(np.array([*fits.values()], dtype=np.float64)))
-    ends = (None, None) if np.isnan(low) else (rounded(low), rounded(high))
-    return Fitted(sum(fits.values()), len(fits), *ends)
+    return Fitted(sum(fits.values()), len(fits), *ends(*share_interval(np.array([*fits.values()], dtype=np.float64))))
 
 
 def cells_of(models: BoardValues, metric: Metric) -> dict[str, dict[Column, Cell]]:
@@ -379,12 +377,10 @@ def against(models: BoardValues, metric: Metric, baseline: str, ranked: Sequence
     lost = [failing(models, entry, baseline) for entry in names]
     decided = deciding_seeds(differences[others], lost, [models.seeds] * len(names))
     corrected, most = holm(found.p), metric.highest - metric.lowest
-    low, high = (np.clip(end, -most, most) for end in (found.low, found.high))
     return {
         entry: Against(
-            difference=rounded(found.mean[i]),
-            low=None if np.isnan(low[i]) else rounded(low[i]),
-            high=None if np.isnan(high[i]) else rounded(high[i]),
+            rounded(found.mean[i]),
+            *ends(found.low[i], found.high[i], most),
             n=int(found.seeds[i]),
             p=float(f"{corrected[i]:.3g}"),
             verdict=("better" if metric.sign * found.mean[i] < 0 else "worse") if corrected[i] < 1 - CONFIDENCE else None,

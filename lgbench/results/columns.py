@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -193,6 +194,12 @@ def mean_of_known(values: Floats) -> Floats:
 def rounded(value: float) -> float:
     """The value with four decimals; rounded to 12 decimals first, against effects of the last bits of a sum on ties."""
     return round(round(float(value), 12), DIGITS)
+
+
+def ends(low: float | Floats, high: float | Floats, most: float = inf) -> tuple[float | None, float | None]:
+    """Ends of one interval with four decimals, between -most and most; None for NaN."""
+    first, last = (None if np.isnan(end) else rounded(np.clip(end, -most, most).item()) for end in (low, high))
+    return first, last
 
 
 def significant(value: float) -> float:

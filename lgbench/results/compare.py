@@ -9,7 +9,7 @@ import numpy as np
 
 from lgbench.errors import UsageError
 from lgbench.results.boards import BoardHeader, failing
-from lgbench.results.columns import BoardValues, Column, rounded
+from lgbench.results.columns import BoardValues, Column, ends, rounded
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
@@ -137,16 +137,16 @@ def _difference(board: BoardHeader, models: BoardValues, first: str, second: str
     """Difference with an uncorrected p."""
     pair: Floats = models.column(column, [first, second])
     means = pair[:, np.isfinite(pair).all(0)].mean(-1)
-    found, most = paired_t(pair[0] - pair[1]), board.metric.highest - board.metric.lowest
-    low, high = (np.clip(end, -most, most).item() for end in (found.low, found.high))
+    found = paired_t(pair[0] - pair[1])
+    low, high = ends(found.low, found.high, board.metric.highest - board.metric.lowest)
     return Difference(
         kind=column[0],
         length=column[1],
         first=rounded(means[0]),
         second=rounded(means[1]),
         difference=rounded(means[0] - means[1]),
-        low=None if np.isnan(low) else rounded(low),
-        high=None if np.isnan(high) else rounded(high),
+        low=low,
+        high=high,
         n=int(found.seeds),
         p=found.p.item(),
         significant=False,
@@ -207,7 +207,8 @@ def _turned(mean: Difference) -> Difference:
 
 
 def _evidence(metric: Metric, mean: Difference) -> str:
-    size = f"{metric.label} {mean.first:.4f} against {mean.second:.4f}, a difference of {_with_interval(mean)}"
+    difference = f"a difference of {mean.difference:+.4f} [{mean.low:+.4f}, {mean.high:+.4f}]"
+    size = f"{metric.label} {mean.first:.4f} against {mean.second:.4f}, {difference}"
     return f"{size} over {mean.n} seeds (p = {mean.p:.2g})"
 
 
@@ -217,7 +218,3 @@ def _at_lengths(lengths: Sequence[Difference]) -> str:
     if not found:
         return f"The difference is not significant at any of {len(lengths)} lengths."
     return f"The difference is significant at {len(found)} of {len(lengths)} lengths: {', '.join(found)}."
-
-
-def _with_interval(difference: Difference) -> str:
-    return f"{difference.difference:+.4f} [{difference.low:+.4f}, {difference.high:+.4f}]"

@@ -12,7 +12,7 @@ import numpy as np
 
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import Board, MeasuredBoard, unsound
-from lgbench.results.columns import OOD, rounded
+from lgbench.results.columns import OOD, ends, rounded
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import (
     Floats,
@@ -149,8 +149,7 @@ def _ranks_without(scores: dict[str, list[Floats]]) -> dict[str, tuple[int, ...]
 
 
 def _estimate(value: float, low: float, high: float) -> Estimate:
-    ends = (None, None) if np.isnan(low) else (rounded(low), rounded(high))
-    return Estimate(rounded(value), *ends)
+    return Estimate(rounded(value), *ends(low, high))
 
 
 @dataclass(frozen=True)

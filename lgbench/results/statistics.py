@@ -9,6 +9,7 @@ number of seeds.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -316,11 +317,8 @@ def seeds_needed(difference: float, variance: float, alpha: float = 1 - CONFIDEN
         return MIN_PAIRED_SEEDS
     if difference == 0 or power(MOST_SEEDS, difference, variance, alpha) < POWER:
         return None
-    low, high = MIN_PAIRED_SEEDS - 1, MOST_SEEDS  # power grows with seeds: too few, enough
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(middle, difference, variance, alpha) >= POWER else (middle, high)
-    return high
+    enough = range(MIN_PAIRED_SEEDS, MOST_SEEDS)  # power grows with seeds
+    return MIN_PAIRED_SEEDS + bisect_left(enough, POWER, key=lambda seeds: power(seeds, difference, variance, alpha))
 
 
 class Standing(NamedTuple):

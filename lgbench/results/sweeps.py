@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from lgbench.contracts import DIVERGED, LOSS_VARIANCE
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.record import PRECISIONS
 from lgbench.results.boards import BoardHeader, Cell, cells_of
-from lgbench.results.columns import OOD, BoardValues, Column, models_and_context_free, rounded, significant
+from lgbench.results.columns import OOD, BoardValues, Column, ends, models_and_context_free, rounded, significant
 from lgbench.results.database import packaged
 from lgbench.results.leaderboard import Inside, Results
 from lgbench.results.metrics import Metric
@@ -98,38 +98,26 @@ def sweeps(results: Results, asked: SweepRequest, leave_out: LeaveOut = lambda s
     columns: list[Column] = [OF_TRAINING] if of_training else [("length", length) for length in asked.lengths] or [OOD]
     boards = _parts(rows, "board", "task_version", "base", "metric_version")
     swept = [own for key, part in boards if (own := _swept(results, asked, points, key, part, leave_out))]
-    every = [_sweep(own, column, asked.setting, leave_out) for own in sorted(swept, key=_order) for column in columns]
+    swept.sort(key=lambda own: (own[0].name, -own[0].task_version, str(own[0].protocol), -own[0].metric.version))
+    every = [_sweep(*own, column, asked.setting, leave_out) for own in swept for column in columns]
     if not (found := [sweep for sweep in every if sweep.lines]):
         where = "above the training lengths; choose others with --length" if columns == [OOD] else "there"
         raise UsageError(f"no entry has {asked.metric} at several values of {asked.setting} {where}")
     return found
 
 
-class SweptBoard(NamedTuple):
-    """Values of a board at every value of the setting, in order."""
-
-    header: BoardHeader
-    points: Mapping[SettingValue, tuple[BoardValues, BoardValues]]
-    """Values of models, and context-free baseline."""
-
-    @property
-    def entries(self) -> set[str]:
-        """Entries with several values of the setting."""
-        counts = Counter(entry for models, _ in self.points.values() for entry in models.entries)
-        return {entry for entry, count in counts.items() if count > 1}
+Points = Mapping[SettingValue, tuple[BoardValues, BoardValues]]
+"""Values of models, and context-free baseline, at every value of the setting, in order."""
 
 
-def _order(board: SweptBoard) -> tuple[object, ...]:
-    header = board.header
-    return header.name, -header.task_version, str(header.protocol), -header.metric.version
-
-
-def _sweep(board: SweptBoard, column: Column, setting: str, leave_out: LeaveOut) -> Sweep:
+def _sweep(header: BoardHeader, points: Points, column: Column, setting: str, leave_out: LeaveOut) -> Sweep:
     found: dict[str, dict[SettingValue, Cell]] = defaultdict(dict)
     levels: dict[SettingValue, float] = {}
-    metric, tasks = board.header.metric, board.header.tasks
-    for value, (models, context_free) in board.points.items():
-        for sentence in _left_out(models, column, board, f"{setting} {value}"):
+    metric, tasks = header.metric, header.tasks
+    counts = Counter(entry for models, _ in points.values() for entry in models.entries)
+    several = {entry for entry, count in counts.items() if count > 1}
+    for value, (models, context_free) in points.items():
+        for sentence in _left_out(models, column, header, several, f"{setting} {value}"):
             leave_out(sentence)
         if column in context_free.columns and len(context_free.tasks) == tasks:
             levels[value] = significant(context_free.columns[column].item())
@@ -137,24 +125,24 @@ def _sweep(board: SweptBoard, column: Column, setting: str, leave_out: LeaveOut)
             for entry, own in cells_of(models, metric).items():
                 if column in own:
                     found[entry][value] = _share(own[column]) if metric.name == DIVERGED else own[column]
-    return Sweep(board.header, column, found, levels)
+    return Sweep(header, column, found, levels)
 
 
 def _share(cell: Cell) -> Cell:
     """Share of the seeds that diverged, on any task, from a mean over tasks of each seed."""
     seeds = np.array([[float(value > 0) for value in cell.values if value is not None]])
-    low, high = (None if cell.n == 1 else rounded(end.item()) for end in share_interval(seeds))
+    low, high = ends(*share_interval(seeds[0]))
     return replace(cell, mean=rounded(seeds.mean()), low=low, high=high)
 
 
-def _left_out(models: BoardValues, column: Column, board: SweptBoard, at: str) -> Iterator[str]:
+def _left_out(models: BoardValues, column: Column, header: BoardHeader, lines: Collection[str], at: str) -> Iterator[str]:
     """A sentence for the seeds left out of a mean, for each entry with a line."""
-    header, whole = board.header, len(models.tasks) == board.header.tasks and column in models.columns
+    whole = len(models.tasks) == header.tasks and column in models.columns
     where = header.name if header.tasks == 1 else f"all of the {header.tasks} tasks of {header.name}"
     for place, entry in enumerate(models.entries):
         ran = models.measured[place].any((-2, -1))  # (S,)
         lost = ran & ~np.isfinite(models.columns[column][place]) if whole else ran
-        if entry in board.entries and lost.any():
+        if entry in lines and lost.any():
             seeds = [str(seed) for seed, own in zip(models.seeds, lost, strict=True) if own]
             named, lack = (f"seed {seeds[0]}", "lacks") if len(seeds) == 1 else (f"seeds {', '.join(seeds)}", "lack")
             yield f"{named} of {entry} with {at}, which {lack} a {header.metric.name} on {where}"
@@ -191,8 +179,8 @@ def _swept(
     key: Sequence[Any],
     rows: pa.Table,
     leave_out: LeaveOut,
-) -> SweptBoard | None:
-    """Board from the rows of sweep.sql; None without a description of the metric, or without several values on any task."""
+) -> tuple[BoardHeader, Points] | None:
+    """Board of rows of sweep.sql; None without a description of the metric, or without several values on any task."""
     name, task_version, base, metric_version = key
     every = [NUMBERS[asked.metric]] if asked.metric in NUMBERS else results.metrics
     metric = next((own for own in every if (own.name, own.version) == (asked.metric, metric_version)), None)
@@ -205,7 +193,7 @@ def _swept(
     trained = [length for length in pc.unique(own["train_length"]).to_pylist() if length]
     train_length = trained[0] if len(trained) == 1 else 0
     header = BoardHeader(tasks[0] if len(tasks) == 1 else name, metric, task_version, protocol, len(tasks), train_length)
-    return SweptBoard(header, {points[place]: models_and_context_free(part) for (place,), part in _parts(own, "point")})
+    return header, {points[place]: models_and_context_free(part) for (place,), part in _parts(own, "point")}
 
 
 def _parts(rows: pa.Table, *names: str) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
