@@ -136,7 +136,7 @@ class Results(Database):
         """
         chosen = self.chosen(metric, name, protocol, apart=apart)
         self.require_ranks(metric)
-        rows = dict(_rows_by_board(self.arrow(packaged("steps"), self._parameters(metric, chosen))))
+        rows = dict(_rows_by_board(self.values(metric, chosen, every_step=True)))
         found = []
         for each in self._measured(metric, chosen):
             if each.key in rows:
@@ -242,18 +242,15 @@ class Results(Database):
             return BASELINE_ENTRY
         return find_entry(name, (entry for (entry,) in self.rows("select distinct entry from models where entry is not null")))
 
-    def values(self, metric: str, chosen: Chosen) -> pa.Table:
+    def values(self, metric: str, chosen: Chosen, every_step: bool = False) -> pa.Table:
         """Rows of boards, by sql/values.sql. The protocol is a number of :attr:`protocols`."""
         whole = chosen.inside is None and metric in self.ranking_names
-        more = {"whole": whole, **(chosen.inside or EVERYWHERE)._asdict()}
-        return self.arrow(packaged("values"), self._parameters(metric, chosen) | more)
+        asked = {"metric": metric, "whole": whole, "every_step": every_step, **(chosen.inside or EVERYWHERE)._asdict()}
+        return self.arrow(packaged("values"), asked | self._place(chosen))
 
     def numbers(self, protocol: str | None, setting: str = "") -> list[int]:
         """Numbers of the protocols with a name or label, apart from changes of `setting`."""
         return [number for number, use in self.protocols.items() if use.without(setting).is_named(protocol)]
-
-    def _parameters(self, metric: str, chosen: Chosen) -> dict[str, Any]:
-        return {"metric": metric, **self._place(chosen)}
 
     def _place(self, chosen: Chosen) -> dict[str, Any]:
         return {"name": chosen.name, "protocols": self.numbers(chosen.protocol), "apart": chosen.apart}

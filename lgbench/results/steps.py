@@ -41,11 +41,11 @@ class BoardSteps:
 
 
 def board_steps(board: BoardHeader, rows: pa.Table, lengths: Sequence[int] = ()) -> BoardSteps:
-    """Curves of one board at `lengths`, or at the default lengths, from the rows of steps.sql."""
+    """Curves of one board at `lengths`, or at the default lengths, from rows of values.sql of every eval step."""
     measured = sorted(pc.unique(rows["length"]).to_pylist())
     curves: dict[int, StepCurves] = {}
     for length in [n for n in lengths if n in measured] if lengths else default_lengths(measured, board.train_length):
-        own = rows.filter(pc.equal(rows["length"], length)).drop_columns("length")
+        own = rows.filter(pc.equal(rows["length"], length)).drop_columns(["length", "in_distribution"])
         models, context_free = models_and_context_free(own.rename_columns({"step": "length"}))
         found = cells_of(models, board.metric) if models.columns else {}  # means over all steps have no step
         if cells := {entry: tuple(cell for cell in by.values() if cell.length is not None) for entry, by in found.items()}:

@@ -39,15 +39,11 @@ select
     seed,
     task,
     0 as length,
-    false as in_distribution,
     case $metric
         when 'gradient_norm' then gradient_norm
         when 'loss_variance' then if(run_id in (from lost), null, loss_variance)
         else (run_id in (from lost))::integer
-    end as value,
-    false as diverged,
-    false as not_causal,
-    false as not_finite
+    end as value
 from ran
 left join numbers using (run_id)
 where weights = 'raw'

@@ -1,27 +1,43 @@
--- The values of one metric at the lengths that boards show: one row a board, entry, seed, task and length, however many files
--- hold it. The context-free baseline has no entry and no seed. Nothing is averaged here but a probe, over the layers and heads that are
--- asked for. All are of the end of the training; steps.sql has the eval steps before it.
+-- The values of one metric at the lengths that boards show: one row a board, entry, seed, task, length and step, however
+-- many files hold it. The context-free baseline has no entry and no seed. Nothing is averaged here but a probe, over the layers and heads that are
+-- asked for. All are of the end of the training, or of every eval step: then of models tested before the end, at the lengths of
+-- those tests.
 --
 -- ../../reports/curves.py makes the same choice of rows, of raw weights, without DuckDB, for the curves that `lgbench run` draws.
 --
 -- Parameters: $metric; $name, a family or task, null for all families; $apart, whether every task has a board instead;
--- $protocols, numbers of the table `protocols`; $whole, for numbers of whole models alone, else $layer and $head, null for all.
+-- $protocols, numbers of the table `protocols`; $whole, for numbers of whole models alone, else $layer and $head, null for all;
+-- $every_step, whether of every eval step.
 
 -- One scan of the run files.
 with measured as (
-    select * exclude (step, last_step), board_of(family, task, $name, $apart) as board
+    select *, board_of(family, task, $name, $apart) as board
     from scores
     where metric in ($metric, 'looks_ahead', 'not_finite')
-        and (on_boards or metric <> $metric)
-        and step = last_step
+        and (on_boards or $every_step or metric <> $metric)
+        and ($every_step or step = last_step)
         and list_contains($protocols, protocol)
         and belongs(family, task, $name)
+),
+
+-- Nothing, unless of every eval step.
+earlier as (
+    select distinct board, task_version, protocol, metric_version, run_id, weights, length
+    from measured
+    where metric = $metric
+        and step < last_step
 ),
 
 chosen as (
     select *
     from measured
     where metric = $metric
+        and (not $every_step or (board, task_version, protocol, metric_version, length) in (
+            select (board, task_version, protocol, metric_version, length) from earlier
+        ))
+        and (not $every_step or entry is null or (run_id, weights, metric_version) in (
+            select (run_id, weights, metric_version) from earlier
+        ))
         and (layer is null and head is null or not $whole)
         and ($layer is null or layer = $layer)
         and ($head is null or head = $head)
@@ -50,6 +66,7 @@ each_head as (
         seed,
         task,
         length,
+        step,
         train_length,
         layer,
         head,
@@ -81,6 +98,7 @@ select
     seed,
     task,
     length,
+    step,
     in_distribution,
     value,
     diverged,
