@@ -141,14 +141,14 @@ def chosen(known: Iterable[str], named: Sequence[str], say: Callable[[str], None
 def _inside(results: Results, asked: PlotRequest) -> Inside | None:
     """Layer and head of a drawn probe; None for metrics without layers."""
     metric = asked.metric
-    also = TRAINING_METRICS if asked.of_setting else ()  # not described in run files
-    if not also and metric in TRAINING_METRICS and metric not in results.metric_names:
+    of_training = metric in TRAINING_METRICS and metric not in results.metric_names
+    if of_training and not asked.of_setting:
         raise UsageError(f"{metric} is one number of a training; draw it against a setting, as in --x model.layers")
-    results.chosen(metric, also=also)
-    known = [] if metric in also else results.layers(metric)
+    results.chosen(metric, setting=asked.across if asked.of_setting else "")
+    known = results.layers(metric)
     if asked.layer is not None and known and asked.layer not in known:
         raise UsageError(f"no run has layer {asked.layer} of {metric}; layers that were read: {', '.join(map(str, known))}")
-    if metric not in also and (metric not in results.ranking_names or known):
+    if not of_training and (metric not in results.ranking_names or known):
         if asked.across == STEP.field:
             raise UsageError(f"{metric} is a probe, which is read when a model is trained; leave out --x step")
         return Inside(asked.layer, asked.head)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from lgbench.contracts import PRIMARY_METRIC
+from lgbench.contracts import PRIMARY_METRIC, TRAINING_METRICS
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.protocols import ALL_PROTOCOLS
 from lgbench.results.boards import (
@@ -100,7 +100,7 @@ class Results(Database):
         last. `baseline` is the full or short name of an entry, by default BASELINE_ENTRY. A probe without ranks has boards only
         with `inside`, for plots, with entries in alphabetical order.
         """
-        chosen = self.chosen(metric, name, protocol, apart=apart, inside=inside)
+        chosen = self.chosen(metric, name, protocol)._replace(apart=apart, inside=inside)
         if inside is None:
             self.require_ranks(metric)
         entry, measured = self.baseline(baseline), self._to_rank(metric, chosen)
@@ -134,7 +134,7 @@ class Results(Database):
 
         At `lengths`, or at the default lengths of each board.
         """
-        chosen = self.chosen(metric, name, protocol, apart=apart)
+        chosen = self.chosen(metric, name, protocol)._replace(apart=apart)
         self.require_ranks(metric)
         rows = dict(_rows_by_board(self.values(metric, chosen, every_step=True)))
         found = []
@@ -169,7 +169,7 @@ class Results(Database):
         """
         if protocol == ALL_PROTOCOLS:
             return None, []
-        chosen = self.chosen(metric, name, protocol, inside=inside)
+        chosen = self.chosen(metric, name, protocol)._replace(inside=inside)
         known: dict[str, set[str]] = {}
         others = "select distinct protocol from models where not own and belongs(family, task, $name)"
         reference = {number for (number,) in self.rows(others, {"name": chosen.name})}
@@ -184,25 +184,15 @@ class Results(Database):
         self, metric: str, name: str | None = None, protocol: str | None = None, *, inside: Inside | None = None
     ) -> list[tuple[BoardHeader, BoardValues]]:
         """Header and values of each board of :meth:`boards`."""
-        chosen = self.chosen(metric, name, protocol, inside=inside)
+        chosen = self.chosen(metric, name, protocol)._replace(inside=inside)
         return [(each.header, each.models) for each in self._to_rank(metric, chosen)]
 
-    def chosen(
-        self,
-        metric: str,
-        name: str | None = None,
-        protocol: str | None = None,
-        *,
-        apart: bool = False,
-        inside: Inside | None = None,
-        setting: str = "",
-        also: Iterable[str] = (),
-    ) -> Chosen:
-        """Selection with full names. UsageError for the first unknown name.
+    def chosen(self, metric: str, name: str | None = None, protocol: str | None = None, setting: str = "") -> Chosen:
+        """Selection with full names, of families and of whole models. UsageError for the first unknown name.
 
-        Changes of `setting` do not count in a protocol. `also` has further known metrics.
+        With `setting`, its changes do not count in a protocol, and numbers of the training are metrics, too.
         """
-        if metric not in (known := [*self.metric_names, *also]):
+        if metric not in (known := [*self.metric_names, *(TRAINING_METRICS if setting else ())]):
             raise self._without(unknown("metric", metric, known))
         if name is not None:
             try:
@@ -212,7 +202,7 @@ class Results(Database):
         if protocol is not None and not self.numbers(protocol, setting):
             uses = [use.without(setting) for use in self.protocols.values()]
             raise self._without(unknown("protocol", protocol, {u.name for u in uses if not u.changes} | {str(u) for u in uses}))
-        return Chosen(name, protocol, apart, inside)
+        return Chosen(name, protocol)
 
     def _without(self, error: UsageError) -> UsageError:
         return UsageError(f"in {self.place} there is {error}")

@@ -151,8 +151,9 @@ def _left_out(models: BoardValues, column: Column, header: BoardHeader, lines: C
 def _placed(results: Results, asked: SweepRequest) -> tuple[list[SettingValue], pa.Table]:
     """Values of the setting, and rows of sweep.sql. Raises UsageError for an unknown name, and for a setting with one value."""
     setting = asked.setting
-    named = results.chosen(asked.metric, asked.name, asked.protocol, inside=asked.inside, setting=setting, also=NUMBERS)
-    chosen = named._replace(protocol=None)  # values of all protocols, because a label has no changes of the setting
+    named = results.chosen(asked.metric, asked.name, asked.protocol, setting)
+    # Of all protocols, because a label lacks the changes of the setting.
+    chosen = named._replace(protocol=None, inside=asked.inside)
     bases = {number: results.protocols[number].without(setting) for number in results.numbers(asked.protocol, setting)}
     ran = results.arrow(packaged("ran"), {"name": chosen.name, "apart": False, "protocols": list(bases)})
     settings = {run: settings_in(metadata) for run, metadata in results.metadata()}
