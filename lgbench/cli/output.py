@@ -136,18 +136,6 @@ def installed(plugins: Sequence[Path] = (), only: Collection[str] | None = None)
     return registry
 
 
-def opened(folder: Path, beside: str | None = None) -> Results:
-    """Results of a folder, with published runs if `beside` says so. Warns of each unusable file."""
-    from lgbench.results.leaderboard import Results
-    from lgbench.results.published import published
-
-    if click.get_current_context().ensure_object(Output).lasting:
-        gc.disable()  # the search for cycles among the labels of all runs takes a tenth of the time of a board
-    results = Results(folder, published() if beside else None)
-    warn(results.left_out)
-    return results
-
-
 def warn(sentences: Iterable[str]) -> None:
     """Warn on standard error of files left out."""
     for sentence in sentences:

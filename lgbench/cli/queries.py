@@ -27,17 +27,11 @@ def _results(folder: Path, beside: str | None) -> Results:
 
 
 def opened(folder: Path, beside: str | None = None) -> Results:
-    """Results of a folder, with published runs if `beside` says so.
-
-    Warns of each unusable file, at the end of those with rows that a query could not read.
-    """
-    context = click.get_current_context()
-    if context.ensure_object(Output).lasting:
+    """Results of a folder, with published runs if `beside` says so. Warns of each unusable file."""
+    if click.get_current_context().ensure_object(Output).lasting:
         gc.disable()  # the search for cycles among the labels of all runs takes a tenth of the time of a board
     results = _results(folder, beside)
-    at_once = [*results.left_out]
-    warn(at_once)
-    context.call_on_close(lambda: warn(results.left_out[len(at_once) :]))
+    warn(results.left_out)
     return results
 
 

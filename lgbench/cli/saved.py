@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -14,6 +15,10 @@ from click.core import ParameterSource
 from lgbench.cli import options
 from lgbench.cli.output import complain, console, echo, echo_data, installed
 from lgbench.errors import Interrupted, Unverified, UsageError
+
+if TYPE_CHECKING:
+    from lgbench.results.stored_runs import StoredRun
+    from lgbench.submissions.verdict import Failure, RerunVerdict, Tolerance
 
 
 @dataclass(frozen=True)
