@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ttest_1samp
 
-from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.reports.figure import Spec, on_paper
 from lgbench.reports.marks import TEXT
 from lgbench.results.columns import OOD
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import holm
+
+PROTOCOL = "standard/7"
+"""Protocol with all twelve schemes on all families."""
 
 SUMS = ("nowhere", "after the residual", "before the logits")
 """Levels of the third place."""
@@ -52,22 +54,12 @@ class Contrast(NamedTuple):
 
 def cells(results: Results) -> dict[str, NDArray[np.float64]]:
     """OOD TVD by family, (input, output, sum, seed), of the families on which all twelve schemes have run."""
-    return {family: values for family, (_, values) in _families(results).items()}
-
-
-def protocols(results: Results) -> dict[str, str]:
-    """Newest version of the protocol of boards under which all twelve schemes have run, by family."""
-    return {family: protocol for family, (protocol, _) in _families(results).items()}
-
-
-def _families(results: Results) -> dict[str, tuple[str, NDArray[np.float64]]]:
     entries = [f"transformer+{SCHEMES[bool(i), bool(o)][s]}" for i, o, s in product(range(2), range(2), range(3))]
-    found: dict[str, tuple[str, NDArray[np.float64]]] = {}
-    every = sorted(results.models("tvd", protocol=BOARDS_PROTOCOL), key=lambda pair: pair[0].protocol.version)
-    for header, models in every:  # a newer version replaces an older one
+    found: dict[str, NDArray[np.float64]] = {}
+    for header, models in results.models("tvd", protocol=PROTOCOL):
         if set(entries) <= set(models.entries):
             values = models.column(OOD, entries)
-            found[header.name] = str(header.protocol), values[:, np.isfinite(values).all(0)].reshape(2, 2, 3, -1)
+            found[header.name] = values[:, np.isfinite(values).all(0)].reshape(2, 2, 3, -1)
     return dict(sorted(found.items()))
 
 
@@ -98,11 +90,10 @@ def tested(maps: Mapping[str, NDArray[np.float64]]) -> list[Contrast]:
     return [each._replace(p=float(p)) for each, p in zip(every, holm(np.array([each.p for each in every])), strict=True)]
 
 
-def table(every: Sequence[Contrast], protocols: Mapping[str, str]) -> list[list[str]]:
-    """Lines of a Markdown table: a row for each contrast, a column for each family with its protocol."""
+def table(every: Sequence[Contrast]) -> list[list[str]]:
+    """Lines of a Markdown table: a row for each contrast, a column for each family."""
     families = list(dict.fromkeys(each.family for each in every))
     lines = [["change of OOD TVD by a norm", *families], [":--", *["--:"] * len(families)]]
-    lines.append(["protocol", *(protocols[family] for family in families)])
     for title in dict.fromkeys(each.title for each in every):
         own = {each.family: _shown(each) for each in every if each.title == title}
         lines.append([title, *(own[family] for family in families)])
@@ -126,7 +117,7 @@ SUBLAYERS = {
 """Labels of the rows of a map: where the norms of a sublayer are."""
 
 
-def picture(maps: Mapping[str, NDArray[np.float64]], every: Sequence[Contrast], protocols: Mapping[str, str]) -> Spec:
+def picture(maps: Mapping[str, NDArray[np.float64]], every: Sequence[Contrast]) -> Spec:
     """Figure with a column for each family: mean OOD TVD of the twelve schemes, and below it the effects with intervals."""
     families = list(maps)
     above = [_map(family, maps[family], family == families[0]) for family in families]
@@ -137,7 +128,7 @@ def picture(maps: Mapping[str, NDArray[np.float64]], every: Sequence[Contrast], 
         "above: mean OOD TVD by the norms on a sublayer (rows) and on the sum (columns), dark is better;",
         "below: what a norm at one place changes, mean over the levels of the other places, with its 95 % interval",
     ]
-    page = on_paper(f"Norms as factors, {' and '.join(sorted({*protocols.values()}))}", lines)
+    page = on_paper(f"Norms as factors, {PROTOCOL}", lines)
     page["title"] |= {"limit": (PANEL + 60) * (len(families) + 1)}
     return page | {key: value for key, value in spec.items() if key not in ("$schema", "config")}
 

@@ -225,6 +225,6 @@ def tables(results: Results) -> dict[str, str]:
         "verdicts": verdicts(results),
         "summary": summary([(claim, latest(claim, own)) for claim, own in judged(results)]),
         "overall": together(results),
-        "factors": markdown_table(factors.table(factors.tested(factors.cells(results)), factors.protocols(results))),
+        "factors": markdown_table(factors.table(factors.tested(factors.cells(results)))),
         "published": beside_published(results),
     }

@@ -17,7 +17,7 @@ from typing import Any
 
 import field
 import lengths
-from factors import cells, picture, protocols, tested
+from factors import cells, picture, tested
 from findings import OVERVIEW, boards_of, tables, tvd, versions
 from internals import tables_of_internals
 from jinja2 import Environment, StrictUndefined
@@ -66,7 +66,7 @@ def pictures(results: Results, swept: Results) -> Iterator[tuple[Path, Spec]]:
     yield HERE / "overview.svg", figure(boards_of(results), slots(OVERVIEW, results.entry_order))
     protocol = versions(results)[0]
     maps = cells(results)
-    yield HERE / "factors.svg", picture(maps, tested(maps), protocols(results))
+    yield HERE / "factors.svg", picture(maps, tested(maps))
     (readings,) = probed(results, protocol=protocol)
     yield HERE / "predictors.svg", predictor_figure(readings.predictors(), tvd(results), TIMES)
     if found := lengths.reaches(swept):
