@@ -31,9 +31,9 @@ from rich.table import Table
 
 from lgbench.experiment.contexts import spaced_lengths
 from lgbench.results import run_files
+from lgbench.results.file_format import SCHEMA
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
-from lgbench.results.run_schema import SCHEMA
 from lgbench_measurements import lgbench_measurements
 
 FAMILIES, TASKS, SEEDS = 4, 5, 5

@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from lgbench.results import run_files, submission_files
+from lgbench.results import file_format, run_files
+from lgbench.results.file_format import METADATA_KEY, SCHEMA, ZEROS, sealed
 from lgbench.results.leaderboard import Results
-from lgbench.results.run_schema import METADATA_KEY, SCHEMA, ZEROS, sealed
 
 PUBLISHED = next(Path(__file__).parents[1].glob("leaderboards/runs/max-retrieval.13-entries.*.parquet"))
 TASKS = 50
@@ -42,7 +42,7 @@ def copies(published: Path, folder: Path, count: int) -> None:
     file = run_files.checked(published)
     rows = file.rows().replace_schema_metadata(None)
     coded = {name: rows[name].combine_chunks().dictionary_encode() for name in LABELS}
-    lines = submission_files.lines(file.parquet.metadata[submission_files.KEY])
+    lines = file_format.run_lines(file.parquet.metadata[file_format.RUNS_KEY])
     for copy in track(range(-(-count // len(lines))), f"writing {count:,} runs", transient=True):
         for name, column in coded.items():
             values = pa.array([renamed(copy, name, value) for value in column.dictionary.to_pylist()])
@@ -65,13 +65,13 @@ def relabelled(copy: int, line: bytes) -> bytes:
 
 
 def write(path: Path, rows: pa.Table, lines: list[bytes]) -> None:
-    """A submission file as :mod:`lgbench.results.submission_files` writes it, compressed in less time."""
+    """A submission file as :mod:`lgbench.results.file_format` writes it, compressed in less time."""
     text, out = b"\n".join(lines), pa.BufferOutputStream()
     table = base64.b64encode(len(text).to_bytes(4, "big") + pa.Codec("zstd").compress(text, asbytes=True))
     with pq.ParquetWriter(out, SCHEMA, compression="zstd") as writer:
         writer.write_table(rows)
         about = json.dumps({"runs": len(lines), "checksum": ZEROS}).encode()
-        writer.add_key_value_metadata({submission_files.KEY: table, METADATA_KEY: about})
+        writer.add_key_value_metadata({file_format.RUNS_KEY: table, METADATA_KEY: about})
     path.write_bytes(sealed(out.getvalue().to_pybytes()))
 
 

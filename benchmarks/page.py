@@ -20,7 +20,7 @@ from leaderboard import runs, simulate
 from playwright.sync_api import sync_playwright
 
 from lgbench.results import run_files
-from lgbench.results.submission_files import written
+from lgbench.results.file_format import submission
 
 EACH = 100
 """Runs of a submission."""
@@ -31,7 +31,7 @@ def submitted(folder: Path, to: Path, count: int) -> None:
     every = list(runs(count))
     for part in (every[first : first + EACH] for first in range(0, count, EACH)):
         paths = [folder / f"{task}.{entry}.seed-{seed}.{run_id}.parquet" for _, task, entry, seed, run_id in part]
-        name, content = written((run_files.metadata(path), run_files.read(path)) for path in paths)
+        name, content = submission((run_files.metadata(path), run_files.read(path)) for path in paths)
         (to / name).write_bytes(content)
 
 

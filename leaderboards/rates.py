@@ -28,8 +28,8 @@ from lgbench.experiment.replan import arch_of
 from lgbench.experiment.tuning import Tuning, TuningRun, tenths
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
+from lgbench.results.file_format import SCHEMA
 from lgbench.results.rows import labels_of
-from lgbench.results.run_schema import SCHEMA
 from lgbench.results.stored_runs import StoredRun, stored, with_rows
 
 HERE = Path(__file__).parent

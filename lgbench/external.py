@@ -32,9 +32,9 @@ from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import context_free_scores, evaluate
 from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files
+from lgbench.results.file_format import digest
 from lgbench.results.rows import rows_of
 from lgbench.results.stored_runs import ExecutionRecord, ExternalModel, Seconds
-from lgbench.results.submission_files import digest
 
 Model = nn.Module | Callable[[Tensor], Any]
 

@@ -21,7 +21,7 @@ from lgbench.claims.claim import Claim, ClaimTest, Runs, Source, read_claims
 from lgbench.experiment.protocols import PROTOCOLS, Protocol
 from lgbench.extensions import describe
 from lgbench.extensions.registry import Registry
-from lgbench.results.run_schema import SCHEMA
+from lgbench.results.file_format import SCHEMA
 
 MANY_TASKS = 3
 """A family with more tasks shows one context of each."""

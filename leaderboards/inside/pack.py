@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from lgbench.extensions.registry import Registry
-from lgbench.results import run_files, submission_files
+from lgbench.results import file_format, run_files
 from lgbench.results.stored_runs import stored_in
 from lgbench.submissions.inspection import inspected
 
@@ -23,7 +23,7 @@ def main(results: Path, folder: Path = RUNS) -> None:
         raise SystemExit("\n".join(wrong))
     new = [run for run in runs if run.run_id not in there]
     if new:
-        name, content = submission_files.written((run.packed.metadata, run.rows) for run in new)
+        name, content = file_format.submission((run.packed.metadata, run.rows) for run in new)
         (folder / name).write_bytes(content)
     print(f"{len(new)} runs written to {folder}, {len(runs) - len(new)} there before")
 

@@ -12,7 +12,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results import submission_files
+from lgbench.results import file_format
 from lgbench.results.stored_runs import stored, with_rows
 
 MOST_BYTES = 5 * 10**6
@@ -48,7 +48,7 @@ def newest(folder: Path) -> tuple[str, bytes]:
         versions[record.task] = max(record.task_version, versions.get(record.task, 0))
     chosen = {record.run_id for record in records if record.task_version == versions[record.task]}
     runs = (run for path in paths for run in with_rows(path))
-    return submission_files.written(
+    return file_format.submission(
         (run.packed.metadata, at_the_end(rows, run.record.train.steps)) for run, rows in runs if run.run_id in chosen
     )
 

@@ -16,9 +16,8 @@ import pyarrow as pa
 from lgbench.atomic_files import created
 from lgbench.errors import RunFileError, UsageError
 from lgbench.results import run_files
+from lgbench.results.file_format import PackedRun, numbers_in
 from lgbench.results.run_files import SavedWeights, saved_by
-from lgbench.results.run_schema import numbers_in
-from lgbench.results.submission_files import PackedRun
 
 PARTS = ("", run_files.TUNING)
 """Folders with runs in a results folder."""

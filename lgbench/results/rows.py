@@ -13,7 +13,7 @@ from lgbench.experiment.contexts import board_lengths
 from lgbench.experiment.experiment import Tested
 from lgbench.experiment.record import ExperimentRecord, deciding
 from lgbench.measurement.scores import VERSION, Score, of_source
-from lgbench.results.run_schema import SCHEMA
+from lgbench.results.file_format import SCHEMA
 from lgbench.training.models import NO_CURVE, Curve
 
 

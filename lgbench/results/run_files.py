@@ -1,6 +1,6 @@
 """Run files: one Parquet file per run with typed long rows and all metadata to run it again; written once, whole.
 
-A submission file (:mod:`lgbench.results.submission_files`) has the same columns, with the rows and metadata of many runs.
+A submission file (:mod:`lgbench.results.file_format`) has the same columns, with the rows and metadata of many runs.
 
 :func:`find` lists the files of a folder, :func:`checked` says whether a file is sound, :class:`CheckedFile` has its content.
 
@@ -28,9 +28,18 @@ from msgspec import Meta
 from lgbench.atomic_files import created, set_aside
 from lgbench.errors import RunFileError, UsageError, first_line
 from lgbench.experiment.record import PluginUse, ProtocolUse
-from lgbench.results import submission_files
-from lgbench.results.run_schema import CHECKSUM, METADATA_KEY, SCHEMA, ZEROS, is_sealed, sealed
-from lgbench.results.submission_files import PackedRun
+from lgbench.results.file_format import (
+    CHECKSUM,
+    METADATA_KEY,
+    RUNS_KEY,
+    SCHEMA,
+    ZEROS,
+    PackedRun,
+    is_sealed,
+    run_lines,
+    sealed,
+    unpacked,
+)
 
 if TYPE_CHECKING:
     from lgbench.experiment.record import ExperimentRecord
@@ -149,7 +158,7 @@ class CheckedFile(NamedTuple):
     @property
     def is_submission(self) -> bool:
         """Whether the file is a submission file."""
-        return submission_files.KEY in self.parquet.metadata
+        return RUNS_KEY in self.parquet.metadata
 
     def rows(self) -> pa.Table:
         """All rows. Raises RunFileError with the reason."""
@@ -193,7 +202,7 @@ class CheckedFile(NamedTuple):
 
     def _packed(self) -> list[PackedRun]:
         try:
-            runs = submission_files.unpacked(self.parquet.metadata[submission_files.KEY])
+            runs = unpacked(self.parquet.metadata[RUNS_KEY])
         except ValueError as error:
             raise RunFileError(f"{self.path} is not a submission of lgbench: {error}") from error
         if sum(run.rows for run in runs) != self.parquet.num_rows:
@@ -205,7 +214,7 @@ class CheckedFile(NamedTuple):
         about = self.parquet.metadata
         try:
             if self.is_submission:
-                return [_decoded(_line, line) for line in submission_files.lines(about[submission_files.KEY])]
+                return [_decoded(_line, line) for line in run_lines(about[RUNS_KEY])]
             return [LabelledRun(self.run_id, _decoded(_metadata, about[METADATA_KEY]))]
         except (ValueError, RecursionError) as error:
             raise RunFileError(f"{self.path} is not a run of lgbench: in its metadata, {error}") from error

@@ -17,9 +17,9 @@ from lgbench.errors import RunFileError
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord, LoadedPlugin, flat
 from lgbench.results import run_files
+from lgbench.results.file_format import PackedRun
 from lgbench.results.metrics import Metric
 from lgbench.results.run_files import CheckedFile, SavedWeights, checked
-from lgbench.results.submission_files import PackedRun
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class RunMetadata:
     environment: EnvironmentRecord
     seconds: Seconds
     checksum: str
-    """Checksum of the run file; see :mod:`lgbench.results.run_schema`."""
+    """Checksum of the run file; see :mod:`lgbench.results.file_format`."""
     kept_weights: SavedWeights | None = None
     """None, and no field of the JSON, for a run without saved weights."""
     external: ExternalModel | None = None

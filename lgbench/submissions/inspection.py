@@ -28,11 +28,10 @@ from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import context_free_scores, evaluate, evaluate_at_eval_step
 from lgbench.measurement.scores import of_source
 from lgbench.results import run_files
+from lgbench.results.file_format import SCHEMA, Place, digest
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import labels_of, rows_of
-from lgbench.results.run_schema import SCHEMA, Place
 from lgbench.results.stored_runs import Run, RunMetadata, StoredRun, stored_in, with_rows
-from lgbench.results.submission_files import digest
 from lgbench.training.models import Curve, curve_steps
 
 

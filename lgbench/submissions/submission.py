@@ -20,7 +20,7 @@ from lgbench.experiment.settings import MAX_SEEDS
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
 from lgbench.lock import Lock
-from lgbench.results import run_files, submission_files
+from lgbench.results import file_format, run_files
 from lgbench.results.entries import Use, suffixes
 from lgbench.results.stored_runs import RunMetadata, StoredRun, stored_in
 from lgbench.submissions.inspection import found_in, inspected
@@ -189,7 +189,7 @@ def _submitted(given: Iterable[Path], folder: Path, registry: Registry) -> Submi
         raise Refused(wrong, f"nothing was filed, for {count}:")
     file = None
     if new:
-        name, content = submission_files.written((run.packed.metadata, run.rows) for run in new)
+        name, content = file_format.submission((run.packed.metadata, run.rows) for run in new)
         file = folder / name
         if file.exists():
             raise RunFileError(f"nothing was filed: another file is at {file} already; move it away")

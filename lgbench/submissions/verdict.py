@@ -14,7 +14,7 @@ import pyarrow as pa
 from lgbench.contracts import CONTEXT_FREE, SOUNDNESS
 from lgbench.errors import message_of
 from lgbench.experiment.tuning import TuningRun
-from lgbench.results.run_schema import Number, Place, numbers_in
+from lgbench.results.file_format import Number, Place, numbers_in
 from lgbench.results.stored_runs import Run
 
 MAX_DISAGREEMENTS = 5

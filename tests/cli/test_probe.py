@@ -17,7 +17,7 @@ from lgbench.extensions.registry import Registry
 from lgbench.reports.analyses import probe_table
 from lgbench.reports.tables import show
 from lgbench.results import run_files
-from lgbench.results.run_schema import SCHEMA
+from lgbench.results.file_format import SCHEMA
 
 NAMES = ["attention_entropy", "output_std"]
 

@@ -10,7 +10,7 @@ from lgbench import Budget, UsageError
 from lgbench.experiment.protocols import PROTOCOLS, protocol_named
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.experiment.settings import MAX_AT_ONCE, MAX_LENGTH, MAX_STEPS, check_settings, override, parse_value
-from lgbench.results.run_schema import SCHEMA
+from lgbench.results.file_format import SCHEMA
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lgbench.results import run_files, submission_files
-from lgbench.results.run_schema import CHECKSUM, METADATA_KEY, sealed
-from lgbench.results.submission_files import PackedRun, written
+from lgbench.results import file_format, run_files
+from lgbench.results.file_format import CHECKSUM, METADATA_KEY, PackedRun, sealed, submission
 
 
 def together(paths: Iterable[Path], folder: Path) -> Path:
@@ -25,7 +24,7 @@ def together(paths: Iterable[Path], folder: Path) -> Path:
 
 def packed(paths: Iterable[Path]) -> tuple[str, bytes]:
     """The name and the bytes of that file."""
-    return written((run_files.metadata(path), run_files.read(path)) for path in paths)
+    return submission((run_files.metadata(path), run_files.read(path)) for path in paths)
 
 
 def repacked(
@@ -44,6 +43,6 @@ def repacked(
     with pq.ParquetWriter(out, changed.schema.remove_metadata(), compression="zstd", **options) as writer:
         writer.write_table(changed.replace_schema_metadata(None))
         said = json.dumps({"runs": len(found), CHECKSUM: "0" * 64}).encode()
-        writer.add_key_value_metadata({submission_files.KEY: table(submission_files.packed(found)), METADATA_KEY: said})
+        writer.add_key_value_metadata({file_format.RUNS_KEY: table(file_format.packed(found)), METADATA_KEY: said})
     to.write_bytes(sealed(out.getvalue().to_pybytes()))
     return to

@@ -23,7 +23,7 @@ from lgbench.execution.device import Execution
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
-from lgbench.results.run_schema import SCHEMA
+from lgbench.results.file_format import SCHEMA
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 BUDGETS = {name: Budget(steps=20, batch=4, lr=0.02, max_length=8) for name in ("short", "quick")}

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 import lgbench_measurements
 from lgbench.experiment.components import is_probe
-from lgbench.results import run_files, submission_files
+from lgbench.results import file_format, run_files
+from lgbench.results.file_format import SCHEMA, sealed
 from lgbench.results.metrics import descriptions
-from lgbench.results.run_schema import SCHEMA, sealed
 
 
 def simulated(values: Mapping[int, float | None], trained: int = 8, **columns: Any) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], **metadata: Any) -
         run_files.write(path, table, metadata_of_run)
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(submission_files.written(runs)[1])
+        path.write_bytes(file_format.submission(runs)[1])
     return path
 
 

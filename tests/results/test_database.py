@@ -16,9 +16,9 @@ from helpers.run_files import simulated, write_rows
 import lgbench
 import lgbench_measurements
 from lgbench import UsageError
+from lgbench.results.file_format import METADATA_KEY, SCHEMA
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
-from lgbench.results.run_schema import METADATA_KEY, SCHEMA
 
 
 def test_bad_files_are_named_and_the_rest_is_ranked(tmp_path):

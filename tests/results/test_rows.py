@@ -10,8 +10,8 @@ from helpers.toy_registries import experiment_of
 
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.scores import Score
+from lgbench.results.file_format import SCHEMA
 from lgbench.results.rows import labels_of, rows_of
-from lgbench.results.run_schema import SCHEMA
 from lgbench.training.models import Curve
 
 TRAINING, EVALUATION = Training(7, 1, 0.1, 0.0, 0.1, 1, 2, 5), Evaluation(4, 4, 16)

@@ -16,7 +16,7 @@ from helpers.run_files import corrupt, simulated, write_rows
 import lgbench
 from lgbench.errors import RunFileError
 from lgbench.results import run_files
-from lgbench.results.run_schema import SCHEMA
+from lgbench.results.file_format import SCHEMA
 
 ROWS = simulated({1: 0.5, 2: None, 16: 0.25})
 

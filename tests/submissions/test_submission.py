@@ -20,8 +20,8 @@ from msgspec import structs
 from lgbench.errors import Refused, RunFileError, UsageError
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
+from lgbench.results.file_format import SCHEMA
 from lgbench.results.leaderboard import Results
-from lgbench.results.run_schema import SCHEMA
 from lgbench.results.stored_runs import stored_in, with_rows
 from lgbench.submissions.submission import incomplete, submit
 

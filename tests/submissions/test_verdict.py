@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from lgbench.results.run_schema import SCHEMA, Number, Place
+from lgbench.results.file_format import SCHEMA, Number, Place
 from lgbench.submissions.verdict import OTHER_ROUNDING, RerunVerdict, Tolerance, distances
 
 

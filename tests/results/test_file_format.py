@@ -19,11 +19,10 @@ from helpers import site_runs
 from helpers.packing import repacked, together
 
 from lgbench.errors import RunFileError
-from lgbench.results import run_files, submission_files
+from lgbench.results import file_format, run_files
 from lgbench.results.compare import compare
+from lgbench.results.file_format import SCHEMA, digest
 from lgbench.results.leaderboard import Results
-from lgbench.results.run_schema import SCHEMA
-from lgbench.results.submission_files import digest
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,7 @@ def few(paths) -> list[Path]:
 def filed(request, tmp_path, paths, monkeypatch) -> Path:
     """The same runs in submission files, or some of them; some runs are in a run file as well."""
     if request.param == "several row groups":
-        monkeypatch.setattr(submission_files, "GROUP_ROWS", 300)
+        monkeypatch.setattr(file_format, "GROUP_ROWS", 300)
     half = len(paths) // 2
     together(paths if "one" in request.param or "groups" in request.param else paths[:half], tmp_path / "filed")
     if request.param == "two files":
