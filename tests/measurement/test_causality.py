@@ -72,7 +72,7 @@ SOUND = {
 def said(model, task=None, seed=0):
     """The soundness scores of a model in an evaluation, by metric and length: the value, and the number n that it is over."""
     experiment = experiment_of(task or toys.Walk(), *SETTINGS, seed, METRICS)
-    found = [score for score in evaluate(experiment, {"raw": model}, CPU) if score.metric in ("not_causal", "not_finite")]
+    found = [score for score in evaluate(experiment, {"raw": model}, CPU) if score.metric in ("looks_ahead", "not_finite")]
     assert {score.weights for score in found} == {"raw"}
     return {(score.metric, score.length): (score.value, score.n) for score in found}
 
@@ -86,7 +86,7 @@ def built(do):
 @pytest.mark.parametrize("do", HOSTILE.values(), ids=HOSTILE)
 def test_a_model_that_is_not_causal_is_found_where_it_is_tested(do, task, seed):
     found = said(built(do), task, seed)
-    value, n = found["not_causal", TESTED]
+    value, n = found["looks_ahead", TESTED]
     assert value > 0 and n == causality.PLACES
 
 
@@ -105,7 +105,7 @@ def test_logits_that_are_not_finite_anywhere_are_found_and_counted(beyond, numbe
 
     found = said(built(broken))
     assert found["not_finite", TESTED] == (pytest.approx((TESTED - beyond) / TESTED), 8 * TESTED)
-    assert found["not_causal", TESTED][0] == 0.0
+    assert found["looks_ahead", TESTED][0] == 0.0
 
 
 def test_a_logit_that_is_not_finite_on_whole_strings_alone_is_found():
@@ -126,7 +126,7 @@ def test_a_task_that_answers_at_the_end_may_look_at_everything():
     experiment = experiment_of(toys.Largest(), *SETTINGS, 0, METRICS)
     found = evaluate(experiment, {"raw": lambda inputs: inputs.sum(1, keepdim=True)}, CPU)
     assert {score.value for score in found if score.metric == "not_finite"} == {0.0}
-    assert "not_causal" not in {score.metric for score in found}
+    assert "looks_ahead" not in {score.metric for score in found}
 
 
 @pytest.mark.parametrize(("trained", "tested"), [(40, 513), (40, 64), (5, 6), (64, 64), (1, 2), (100, 9), (2, 3)])
@@ -236,7 +236,7 @@ def test_a_run_of_such_a_model_says_so_in_its_rows_and_to_the_user(made):
     for path in run_files.find(folder):
         rows = {row["metric"]: row for row in run_files.read(path).to_pylist() if row["metric"] in SOUNDNESS}
         entry = path.name.split(".")[1]
-        assert (rows["not_causal"]["value"] > 0) == (entry == "hostile")
+        assert (rows["looks_ahead"]["value"] > 0) == (entry == "hostile")
         assert (rows["not_finite"]["value"] > 0) == (entry == "overflows")
     title = "hostile on toy-walk seed 0: its answers change with what comes after them (weights: raw), so boards do not rank it"
     assert title in said and not any("honest on" in sentence for sentence in said)
@@ -276,7 +276,7 @@ def test_one_seed_on_one_task_is_enough_and_averaged_weights_stand_for_themselve
                 same = {"entry": entry, "task": task, "family": "both", "seed": seed}
                 rows = simulated({8: 0.2, 16: 0.3}, **same) + simulated({8: 0.2, 16: 0.3}, **same, weights="ema")
                 looks = (entry, task, seed) == ("a", "two", 1)
-                rows += [flagged("not_causal", float(looks), **same, weights="ema"), flagged("not_causal", 0.0, **same)]
+                rows += [flagged("looks_ahead", float(looks), **same, weights="ema"), flagged("looks_ahead", 0.0, **same)]
                 write_rows(tmp_path / f"{entry}.{task}.{seed}.parquet", rows)
     (board,) = Results(tmp_path).boards("tvd")
     assert {row.entry: row.not_causal for row in board.rows} == {"a": (), "a@ema": (1,), "b": (), "b@ema": ()}
