@@ -92,6 +92,22 @@ def _can_be_set(thing: contracts.Configurable) -> Outcome:
     return f"no other value of {', '.join(refused)} was accepted" if refused else None
 
 
+@OPTIONS.rule("its keywords are options")
+def _keywords_are_options(thing: contracts.Configurable) -> Outcome:
+    """Note on parameters with defaults, of the constructor and of methods, which `--set` does not reach."""
+    known = {*inspect.signature(thing.configured).parameters, "name"}
+    methods: list[Callable[..., Any]] = [type(thing)]
+    methods += [method for name, method in inspect.getmembers(thing, inspect.ismethod) if not name.startswith("_")]
+    out_of_reach = [
+        f"{parameter.name}={parameter.default!r} of {method.__name__}"
+        for method in methods
+        for parameter in inspect.signature(method).parameters.values()
+        if isinstance(parameter.default, OptionValue) and parameter.name not in known
+    ]
+    found = ", ".join(out_of_reach)
+    return f"`--set` does not reach {found}: options are the keyword-only parameters of `configured`" if found else None
+
+
 def _content(thing: Any) -> str:
     return repr(thing if is_dataclass(thing) else vars(thing))
 

@@ -337,7 +337,21 @@ def refusing_rotation(self, spec):
     raise Unsupported("it rotates nothing")
 
 
+class Windowed(Softmax):
+    """Softmax attention with one keyword that is an option, and two that are none."""
+
+    def __init__(self, window=16, sharpness=1.0):
+        self.window, self.sharpness = window, sharpness
+
+    def build(self, spec, *, power=2.0):
+        return super().build(spec)
+
+    def configured(self, *, sharpness: float = 1.0):
+        return Windowed(self.window, sharpness)
+
+
 NOTES = [
+    (Windowed(), "its keywords are options", "`--set` does not reach window=16 of Windowed, power=2.0 of build: options are"),
     (refusing(SOFTMAX, "it is blind"), OF_QUERIES, "not checked: it refused every place in a model, such as: it is blind"),
     (but(SOFTMAX, build=without_bias), BIASED, "not checked: it refused every place in a model, such as: it has no logits"),
     (but(SOFTMAX, build=lambda self, spec: Doing(SOFT)), SCALED, "it does not use spec.scale, the factor of q . k"),
