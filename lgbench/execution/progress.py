@@ -267,7 +267,8 @@ def _columns(width: int) -> list[ProgressColumn]:
     rate, note, left = (
         TextColumn(f"{{task.fields[{name}]}}", table_column=Column(no_wrap=True)) for name in ("rate", "note", "left")
     )
-    alive = SpinnerColumn("line")  # moves while a step compiles
+    # It moves while a step compiles. It would be shrunk to nothing, as the only column that may wrap.
+    alive = SpinnerColumn("line", table_column=Column(no_wrap=True))
     if width >= WIDE:
         return [alive, title, bar, steps, rate, note, left]
     return [alive, title, steps, rate, left] if width >= MIDDLE else [alive, title, steps, left]
