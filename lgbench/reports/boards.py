@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from lgbench.experiment.protocols import PROTOCOLS
-from lgbench.experiment.record import ProtocolUse
+from lgbench.experiment.record import EXTERNAL, ProtocolUse
 from lgbench.reports.tables import Cell, Column, Interval, Styled, Table, as_csv, markdown
 from lgbench.results.boards import Board, Row
 from lgbench.results.entries import short
@@ -155,8 +155,11 @@ def _about_own(board: Board) -> list[str]:
         found.append(f"No published run is of {board.name} and {board.protocol}.")
     if board.unranked:
         found.append("Your entries of other protocols have no rank, since their training was another.")
-    if board.unranked and (now := PROTOCOLS.get(board.protocol.name)):
-        run = f"`lgbench run --task {board.name} --protocol {now.name} --seeds 0:{now.submitted_seeds}`"
+    # Names without weights, protocol and versions; lgbench cannot train models that were trained elsewhere.
+    archs = {row.entry.partition(" (")[0].partition("@")[0] for row in board.unranked if f" ({EXTERNAL}/" not in row.entry}
+    if archs and (now := PROTOCOLS.get(board.protocol.name)):
+        arch, seeds = ",".join(sorted(archs)), f"0:{now.submitted_seeds}"
+        run = f"`lgbench run --task {board.name} --arch {arch} --protocol {now.name} --seeds {seeds}`"
         newest = board.protocol == ProtocolUse(now.name, now.version)
         today = f"is of {now.name}/{now.version} by now: run the entries that you compare with, too"
         found.append(f"{run} {'makes runs to be ranked' if newest else today}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import zipfile
 
 import hatchling.build
@@ -159,11 +160,20 @@ def command(own, filed, tmp_path, monkeypatch):
 def test_a_table_marks_own_entries_and_says_how_to_have_the_others_ranked(command):
     out = command("leaderboard", "--task", "alpha")
     words = [word for word in out.split() if word.startswith("arch+") or word == "ranked:"]
-    assert words == ["arch+good", "arch+new", "arch+old", "ranked:", "arch+other"]
+    assert words[:5] == ["arch+good", "arch+new", "arch+old", "ranked:", "arch+other"]
     assert "arch+new *" in out and "arch+old *" not in out and "arch+other (short/1)" in out
     assert "Entries with * have runs of yours." in out
-    assert "`lgbench run --task alpha --protocol standard --seeds 0:5` makes runs to be ranked." in out
+    assert "`lgbench run --task alpha --arch arch+other --protocol standard --seeds 0:5` makes runs to be ranked." in out
     assert f"protocol {STANDARD}" in out
+
+
+def test_the_command_for_ranked_runs_can_be_run_as_printed(own, filed):
+    runs(filed / "tomita", {"transformer+pre-norm": around(0.5)}, "tomita-1")
+    runs(own, dict.fromkeys(["transformer+post-norm", "transformer+post-norm@ema"], around(0.1)), "tomita-1", "short", 1)
+    write_rows(own / "a.parquet", simulated({16: 0.1}, task="tomita-1", entry="mine", protocol="external"))
+    (printed,) = re.findall("`(lgbench run .*)`", "\n".join(notes(board_of(own, filed, "tomita-1"))))
+    done = invoked(*printed.split()[1:], "--dry-run", "--results", own)
+    assert done.exit_code == 0 and "5 runs" in done.output, done.output
 
 
 def test_markdown_csv_and_json_have_the_entries_below_too(command):
@@ -191,7 +201,7 @@ def test_a_note_says_that_new_runs_are_of_a_newer_protocol_or_that_nothing_is_pu
     runs(own, {"arch+new": around(0.3)}, "beta")
     said = notes(board_of(own, filed, "beta"))
     assert "No entry of yours is ranked here." in said
-    run = "`lgbench run --task beta --protocol standard --seeds 0:5`"
+    run = "`lgbench run --task beta --arch arch+new --protocol standard --seeds 0:5`"
     assert f"{run} is of {STANDARD} by now: run the entries that you compare with, too." in said
     runs(own, {"arch+new": around(0.3)}, "delta", "short", 1)
     assert "No published run is of delta and short/1." in notes(board_of(own, filed, "delta"))
