@@ -69,6 +69,7 @@ SMALL = Sizes(
 """Sizes for a test of the selftest itself."""
 
 NORMS = ("pre-norm", "post-norm", "peri-norm", "peri-init-norm")
+"""Norm schemes of every task. The first task has all schemes: with packs there are 86 tasks, and a CPU takes its time."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +102,17 @@ class Selftest:
         return list(plan(options, self.registry).experiments)
 
     def same_numbers(self) -> Proof:
-        """TVD on the device against a CPU, for every task with every norm scheme."""
+        """TVD on the device against a CPU, for one task with every norm scheme, and for every task with four."""
         rows, worst = [], 0.0
-        for task in self.registry.tasks.names()[: self.sizes.tasks]:
+        for place, task in enumerate(self.registry.tasks.names()[: self.sizes.tasks]):
             self.say(f"{task} on {self.device.type} and cpu")
-            for experiment in self.experiments(task, NORMS):
+            for experiment in self.experiments(task, NORMS if place else self.registry.norms.names()):
                 apart = max(_differences(*(self._tested(experiment, device) for device in (CPU, self.device))))
                 worst = max(worst, apart)
                 rows.append(f"| {task} | {experiment.entry} | {apart:.2g} |")
         table = ["| task | entry | largest difference of TVD at any length |", "| :-- | :-- | --: |", *rows]
-        return Proof("The numbers of a CPU, on every task with every norm", worst <= TOLERANCE, table)
+        title = "The numbers of a CPU, with every norm scheme on one task, and four on every task"
+        return Proof(title, worst <= TOLERANCE, table)
 
     def _tested(self, experiment: Experiment, device: torch.device) -> dict[int, float]:
         """TVD by length of a model that was trained on a device."""

@@ -268,9 +268,9 @@ def new_plugin(name: str, kind: str, folder: Path | None, license: str) -> None:
 def selftest(device: str, out: Path, small: bool) -> None:
     """Compare a GPU with a CPU, and measure its pace.
 
-    Every task with every norm scheme, captured and compiled steps, memory, populations of up to 1,024 models, bfloat16, and one
-    family under the protocol standard: about ten minutes on a GPU, without DuckDB and without a network. Exits with 1 if a part
-    does not hold, and with 2 if there is no such device.
+    One task with every norm scheme and every task with four, captured and compiled steps, memory, populations of up to 1,024
+    models, bfloat16, and one family under the protocol standard: about ten minutes on a GPU, without DuckDB and without a
+    network. Exits with 1 if a part does not hold, and with 2 if there is no such device.
     """
     from lgbench import selftest as parts
     from lgbench.execution.device import choose_device

@@ -10,9 +10,10 @@ from click.testing import CliRunner, Result
 
 from lgbench import selftest
 from lgbench.cli.main import main
+from lgbench.extensions.registry import Registry
 
 TITLES = [
-    "The numbers of a CPU, on every task with every norm",
+    "The numbers of a CPU, with every norm scheme on one task, and four on every task",
     "Captured steps against plain ones",
     "Memory against the estimate",
     "Pace of populations",
@@ -41,6 +42,7 @@ def test_every_part_runs_on_a_cpu_and_stands_in_the_report(tmp_path):
     assert re.findall("^## (.*): holds$", report, re.MULTILINE) == TITLES
     assert re.search(r"\| dyck-2-5 \| 3 \| [\d,]+ \| [\d.]+% \|", report)
     assert len(re.findall(r"^\| transformer.* \| \d \| 0\.\d+ \|$", report, re.MULTILINE)) == 4
+    assert set(re.findall(r"^\| [\w-]+ \| transformer\+(\S+) ", report, re.MULTILINE)) == {*Registry.load().norms.names()}
 
 
 def test_a_part_that_fails_is_told_and_the_others_go_on(tmp_path, monkeypatch):
