@@ -19,8 +19,7 @@ from lgbench.experiment.replan import arch_of
 from lgbench.experiment.settings import MAX_SEEDS
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
-from lgbench.lock import Lock
-from lgbench.results import file_format, run_files
+from lgbench.results import run_files, submission_files
 from lgbench.results.entries import Use, suffixes
 from lgbench.results.stored_runs import RunMetadata, StoredRun, stored_in
 from lgbench.submissions.inspection import found_in, inspected
@@ -165,8 +164,7 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry) -> Submissio
     if not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r} to file runs in; name that of the leaderboards, as in --out leaderboards/")
     try:
-        with Lock.waited_for(folder / ".submit.lock"):  # two submissions at once might file a run twice
-            return _submitted(given, folder / RUNS, registry)
+        return _submitted(given, folder / RUNS, registry)
     except OSError as error:
         raise RunFileError(f"nothing was filed: cannot write to {str(folder)!r}: {error.strerror}") from error
     except KeyboardInterrupt:
@@ -191,8 +189,6 @@ def _submitted(given: Iterable[Path], folder: Path, registry: Registry) -> Submi
     if new:
         name, content = file_format.submission((run.packed.metadata, run.rows) for run in new)
         file = folder / name
-        if file.exists():
-            raise RunFileError(f"nothing was filed: another file is at {file} already; move it away")
         folder.mkdir(exist_ok=True)
         with created(file) as partial:
             partial.write_bytes(content)

@@ -105,11 +105,12 @@ def test_honest_runs_are_filed_where_boards_read_them(made, board, installed):
     assert None in diverged and any(diverged)
 
 
-def test_two_submissions_at_once_file_each_run_once(made, board, installed):
+def test_submissions_at_once_lose_no_run_and_a_run_that_is_filed_twice_counts_once_and_is_told(made, board, installed):
     some = [path for path in made if "toy-table" in path.name]
     with ThreadPoolExecutor() as pool:
-        done = list(pool.map(lambda paths: submit(paths, board, installed), (some, made)))
-    assert sum(each.filed for each in done) == len(made) and check_filed(board, installed) == []
+        list(pool.map(lambda paths: submit(paths, board, installed), (some, made, made)))
+    assert Results(board / "runs").boards("tvd") == Results(made[0].parent).boards("tvd")
+    assert all("is a run already" in sentence for sentence in check_filed(board, installed))
 
 
 def test_what_was_filed_stays_as_it_is_the_second_time(made, filled, installed):
