@@ -205,6 +205,7 @@ def _summary_of(page_board: PageBoard) -> dict[str, Any]:
         "protocol": str(board.protocol),
         "version": board.task_version,
         "entries": [row.entry for row in board.rows],
+        "own": [*(board.own or ()), *(row.entry for row in board.unranked)],
         "axis": {"train_length": board.train_length, "lengths": marked(board.all_lengths, board.train_length)},
         "steps": list(page_board.steps.curves) if page_board.steps else [],
     }

@@ -536,7 +536,9 @@ def test_a_claim_has_a_page_with_its_paper_its_runs_and_its_verdicts(browser, tm
     assert row.locator("th").text_content() == "alpha" and row.locator(".flag").text_content() == "confirmed"
     (verdict, _) = decide(claims[0], results)
     assert row.locator(".mean").text_content() == f"{verdict.difference:+.4f}".replace("-", "−")
-    assert page.locator("thead th").all_text_contents() == ["task", QUICK, "expected"]
+    assert page.locator("thead th").all_text_contents() == ["task", "expected", QUICK]
+    box = row.locator("td").first.bounding_box()
+    assert row.locator("td").first.text_content() == str(verdict.test) and box["x"] + box["width"] < width
     page.locator("summary").click()
     expect(page.locator("details code")).to_contain_text("lgbench run --task beta --arch arch+new,arch+old --seeds 0:5")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -562,11 +564,14 @@ def test_own_entries_are_marked_beside_published_ones_and_stand_below_under_othe
     assert names(page) == ["arch+good", "arch+new *", "arch+old", "arch+new (short/1)"]
     assert set(page.locator(".legend a").all_inner_texts()) == {"arch+good", "arch+new", "arch+old", "arch+new (short/1)"}
     expect(page.locator(".notes")).to_contain_text("Entries with * have runs of yours.")
-    expect(page.locator(".notes code")).to_have_text("lgbench run --task alpha --protocol standard --seeds 0:5")
+    expect(page.locator(".notes code")).to_have_text("lgbench run --task alpha --arch arch+new --protocol standard --seeds 0:5")
     assert page.locator("tbody tr").last.locator(".standing").all_inner_texts() == ["–", "–"]
     page.locator("tbody a").last.click()
     expect(page.locator("h1")).to_have_text("arch+new")
     expect(page.get_by_role("navigation", name="Protocol").locator("[aria-current]")).to_have_text("short/1")
+    page.goto(f"{watch.address}#/")
+    page.get_by_role("link", name="arch+new, arch+new (short/1) on alpha").click()
+    assert names(page)[1] == "arch+new *"
     watch.close()
     watch.check()
 
@@ -631,8 +636,8 @@ def test_the_first_view_has_a_sentence_the_tasks_a_picture_of_each_family_and_ho
         box = page.get_by_role("heading", name=title).bounding_box()
         assert box["y"] + box["height"] < 900, f"{title} is not on the first screen"
     assert page.locator(".first code").all_inner_texts() == [
-        "lgbench run --task alpha --arch ./my_model.py:build",
-        "lgbench leaderboard --task alpha",
+        "lgbench run --task alpha --arch ./my_model.py:build --protocol standard --seeds 0:5",
+        "lgbench leaderboard --task alpha --with published",
     ]
     assert page.locator(".tasks dt").all_text_contents() == ["alpha", "beta"]
     assert page.locator(".tasks dd").first.text_content() == site_runs.DESCRIBED["alpha-1"]["rule"][0]

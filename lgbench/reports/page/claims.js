@@ -106,11 +106,11 @@ const verdictsSection = (claim) => {
       "tr",
       {},
       element("th", { scope: "row", class: "name" }, linkToTask(own[0].task)),
-      cells,
       element("td", {}, ...breakable(own[0].expected)),
+      cells,
     );
   });
-  const header = [["task", "name"], ...protocols.map((protocol) => [protocol, "claim"]), ["expected", null]];
+  const header = [["task", "name"], ["expected", null], ...protocols.map((protocol) => [protocol, "claim"])];
   return section(
     "Verdicts by protocol",
     element("p", {}, "A number is the first entry less the second, or less what is claimed, with its 95 % interval over seeds."),

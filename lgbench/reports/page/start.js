@@ -19,6 +19,7 @@ const startView = async (protocol = INDEX.start.protocol) => {
         { tabindex: -1 },
         "lgbench trains sequence models on short inputs, tests them on longer ones, and measures how much of the exact answer survives.",
       ),
+      ownEntries(protocol),
       element("div", { class: "first" }, grid ? gridSection(grid) : null, element("div", {}, tasksSection(), addSection())),
       picturesOfFamilies(boards, names, protocol),
       ...(INDEX.claims.length ? [claimsAtAGlance(protocol)] : []),
@@ -32,6 +33,17 @@ const familyBoards = (protocol) => {
   const measured = families.filter(({ metric }) => metric === INDEX.start.metric);
   const first = measured.filter((pageBoard) => pageBoard.protocol === protocol);
   return measured.length ? [...first, ...measured.filter((other) => !first.includes(other))] : [firstBoard()];
+};
+
+// Links to the boards with own entries beside published ones: those of whole families, else those of tasks.
+const ownEntries = (protocol) => {
+  const links = INDEX.families.flatMap(({ name, tasks }) => {
+    const boards = distinct([name, ...tasks]).map((each) => startBoardOf(each, { protocol }));
+    const [family, ...others] = boards.filter((pageBoard) => pageBoard?.own.length);
+    return family?.name === name ? [family] : [family, ...others].filter(Boolean);
+  });
+  const named = links.map((pageBoard) => element("a", { href: linkToBoard(pageBoard) }, `${pageBoard.own.join(", ")} on ${pageBoard.name}`));
+  return named.length ? element("p", {}, "Your entries: ", named.flatMap((each, at) => [at ? "; " : "", each])) : null;
 };
 
 // The first entries of the grid, among them the baseline.
@@ -153,8 +165,8 @@ const addSection = () => {
   return section(
     "Add your model",
     element("p", {}, "Name a Python function that builds it; lgbench trains it as all others, and puts it on the board."),
-    commandLine(`lgbench run --task ${quoted(INDEX.start.name)} --arch ./my_model.py:build`),
-    commandLine(`lgbench leaderboard --task ${quoted(INDEX.start.name)}`),
+    commandLine(`lgbench run --task ${quoted(INDEX.start.name)} --arch ./my_model.py:build --protocol standard --seeds 0:5`),
+    commandLine(`lgbench leaderboard --task ${quoted(INDEX.start.name)} --with published`),
     guides.length ? element("p", {}, guides.flatMap((guide, at) => [at ? " · " : "", guide])) : null,
   );
 };
