@@ -72,9 +72,10 @@ def about(item: Described) -> str:
 
 
 def documentation(item: Described) -> str:
-    """Docstring of the item's class, without doctests."""
+    """Docstring of the item's class, without doctests. Each paragraph is one line."""
     paragraphs = [p for p in docstring(item).split("\n\n") if not p.lstrip().startswith(">>>")]
-    return "\n\n".join(f"{p[:-1]}." if p.endswith(":") else p for p in paragraphs)  # a doctest stood behind the colon
+    lines = (" ".join(p.split()) for p in paragraphs)  # a reader's terminal has its own width
+    return "\n\n".join(f"{p[:-1]}." if p.endswith(":") else p for p in lines)  # a doctest stood behind the colon
 
 
 def docstring(item: Described) -> str:
@@ -298,7 +299,8 @@ def task_document(task: Task) -> dict[str, Any]:
 def _facts(facts: Facts) -> str:
     """One line for published facts, such as "star-free; regular; C-RASP: yes"."""
     said = {True: "yes", False: "no"}
-    named = {"C-RASP": facts.c_rasp, "C-RASP with positions": facts.c_rasp_positions, "star-free": facts.star_free}
+    named = {"C-RASP": facts.c_rasp, "C-RASP with positions": facts.c_rasp_positions}
+    named |= {} if facts.kind == "star-free" else {"star-free": facts.star_free}
     parts = [facts.kind, facts.chomsky, facts.group and f"group {facts.group}"]
     parts += [f"{name}: {said[value]}" for name, value in named.items() if value is not None]
     sources = f" ({', '.join(facts.sources)})" if facts.sources else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import textwrap
 import unicodedata
 from pathlib import Path
 
@@ -147,6 +148,12 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(warm: Warm, wi
     assert {word for word in words if set(word) != {"\u2500"}} <= set(
         CliRunner().invoke(main, arguments, prog_name="lgbench").output.split()
     )
+
+
+def test_paragraphs_of_a_docstring_fill_the_lines_of_a_terminal(warm: Warm) -> None:
+    paragraphs = "\n".join(shown(warm, 80, "show", "tomita-2")).split("\n\n")
+    (told,) = [paragraph for paragraph in paragraphs if paragraph.startswith("Next may come")]
+    assert textwrap.wrap(told, 80) == told.splitlines()
 
 
 def test_list_without_a_word_counts_the_things_of_each_kind() -> None:
