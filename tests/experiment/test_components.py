@@ -92,17 +92,6 @@ def test_an_entry_is_named_by_its_norm_if_it_has_one_and_by_the_parts_that_are_n
     assert label(entry, known) == entry  # a name on a board can be typed
 
 
-def test_two_names_of_one_entry_are_one(known):
-    names = ["peri-norm", "transformer+peri-norm", "peri-norm+softmax", "toy-lstm", "toy-lstm+no-norm"]
-    assert [*find_entries(names, known)] == ["transformer+peri-norm", "toy-lstm"]
-
-
-def test_a_part_of_a_file_is_named_with_the_beginning_of_its_hash():
-    own = but(toys.Nothing(), name="my-norm")
-    registry = toys_and(Distribution("my_norm.py", "sha256:1a2b3c4d5e6f"), norm=own)
-    assert label("toy-table+my-norm", registry) == "toy-table+my-norm~1a2b3c4d"
-
-
 def test_a_name_that_is_two_kinds_of_part_is_refused_with_both():
     registry = toys_and(norm=but(toys.Nothing(), name="toy-own"), attention=but(Attending(), name="toy-own"))
     with pytest.raises(UsageError, match="a norm and of an attention"):
@@ -147,9 +136,3 @@ def test_a_record_that_other_plugins_made_is_refused(toy_registry, change):
     (planned,) = plan_of(toy_registry, "toy-walk", "toy-table").experiments
     with pytest.raises(UsageError, match="toy-table.* on toy-walk seed 0 would be another run here than where it was planned"):
         list(experiments_of([replace(planned.record, **change)], ["tvd"], toy_registry))
-
-
-def test_a_part_that_rejects_an_option_is_named_with_what_the_user_changed(registry):
-    (planned,) = plan_of(registry, "tomita-1", "pre-norm").experiments
-    with pytest.raises(UsageError, match="no norm 'gone'"):
-        list(experiments_of([replace(planned.record, norm="gone")], ["tvd"], registry))

@@ -27,67 +27,14 @@ from lgbench import (
 from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
-from lgbench.noise import Noise
 from lgbench.results import run_files
 from lgbench.training.train import train
 
 
-class Sharp(nn.Module):
-    """Takes the value of the nearest key, times a learned number without dimensions. In evaluation it gives sevens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.tensor(2.0))
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        taken = self.scale * v[..., -q.shape[-2] :, :]
-        return taken if self.training else taken * 0 + 7
-
-
-class Nearest(Attention):
-    """The value of the nearest key."""
-
-    name = "nearest"
-
-    def build(self, spec: AttentionSpec) -> nn.Module:
-        return Sharp()
-
-
-class Jitter(nn.Module):
-    """x + the noise of the step, in training."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.noise = Noise(1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.noise() if self.training else x
-
-
-class Jittered(Position):
-    """No position, and noise on the embedding in training."""
-
-    name = "jittered"
-
-    def embed(self, width: int, positions: int) -> nn.Module:
-        return Jitter()
-
-
-@pytest.fixture(scope="module")
-def known() -> Registry:
-    """A registry of everything that is installed, and the parts above."""
-    module = ModuleType("own")
-    module.lgbench_attentions = hookimpl(specname="lgbench_attentions")(lambda: [Nearest()])
-    module.lgbench_positions = hookimpl(specname="lgbench_positions")(lambda: [Jittered()])
-    registry = Registry.load()
-    assert registry.add(module, "own", Distribution("own", "1")).error is None
-    return registry
-
-
-def with_norm(norm: NormScheme) -> Registry:
-    """A registry of everything that is installed, and a norm scheme."""
+def installed_and(kind: str, part: object) -> Registry:
+    """Everything that is installed, and a part."""
     registry, module = Registry.load(), ModuleType("own")
-    module.lgbench_norms = hookimpl(specname="lgbench_norms")(lambda: [norm])
+    setattr(module, f"lgbench_{kind}s", hookimpl(specname=f"lgbench_{kind}s")(lambda: [part]))
     assert registry.add(module, "own", Distribution("own", "1")).error is None
     return registry
 
@@ -147,13 +94,15 @@ ADDED = {
 @pytest.mark.parametrize("place", ADDED)
 def test_a_norm_scheme_with_one_place_that_an_architecture_has_is_an_entry(planned, place):
     added = type("Added", (Bare,), {place: ADDED[place]})()
-    assert [each.entry for each in planned(with_norm(added), "max-retrieval", "set-attention+bare")] == ["set-attention+bare"]
+    assert [each.entry for each in planned(installed_and("norm", added), "max-retrieval", "set-attention+bare")] == [
+        "set-attention+bare"
+    ]
 
 
 def test_a_norm_scheme_without_a_place_that_an_architecture_has_is_no_entry_there_and_one_elsewhere(planned):
     last = type("Last", (Bare,), {"final": lambda self, width: nn.LayerNorm(width)})()
     for norm in (Bare(), last):
-        known = with_norm(norm)
+        known = installed_and("norm", norm)
         with pytest.raises(UsageError, match="bare places no norm in set-attention: leave it out"):
             planned(known, "max-retrieval", "set-attention+bare")
         assert len(planned(known, "max-retrieval", "bare")) == 1  # the residual connection is the scheme's own
@@ -178,7 +127,7 @@ def test_published_runs_have_the_ids_that_planning_gives_them_under_their_versio
         assert record.run_id == run_id
 
 
-def test_positions_are_counted_to_the_longest_input_of_the_task(known, planned):
+def test_positions_are_counted_to_the_longest_input_of_the_task(planned):
     seen = []
 
     class Counting(Position):
@@ -193,10 +142,7 @@ def test_positions_are_counted_to_the_longest_input_of_the_task(known, planned):
         def rotate(self, spec: AttentionSpec) -> None:
             seen.append(spec.train_keys)
 
-    registry = Registry.load()
-    module = ModuleType("counts")
-    module.lgbench_positions = hookimpl(specname="lgbench_positions")(lambda: [Counting()])
-    registry.add(module, "counts", Distribution("counts", "1"))
+    registry = installed_and("position", Counting())
     planned(registry, ["set-complement"], "counting", train_max_length=16, evaluate_max_length=63)
     assert seen == [63, 16]
     seen.clear()
@@ -207,7 +153,7 @@ def test_positions_are_counted_to_the_longest_input_of_the_task(known, planned):
     assert seen == [53, 41, 41]  # a begin token, and membership is tested at 52, since no member is 51 long
 
 
-def test_an_attention_is_built_for_as_many_keys_as_the_last_query_sees_in_training(known, planned):
+def test_an_attention_is_built_for_as_many_keys_as_the_last_query_sees_in_training(planned):
     built, seen = [], []
 
     class Counting(Attention):
@@ -224,10 +170,7 @@ def test_an_attention_is_built_for_as_many_keys_as_the_last_query_sees_in_traini
             seen.append(k.shape[-2])
             return v[..., -q.shape[-2] :, :]
 
-    registry = Registry.load()
-    module = ModuleType("counts")
-    module.lgbench_attentions = hookimpl(specname="lgbench_attentions")(lambda: [Counting()])
-    registry.add(module, "counts", Distribution("counts", "1"))
+    registry = installed_and("attention", Counting())
     for task, arch in (("max-retrieval", "set-attention+counting"), ("max-retrieval", "counting"), ("dyck-2-3", "counting")):
         (experiment,) = planned(registry, task, arch)
         built.clear()
@@ -302,37 +245,28 @@ def test_a_model_that_torch_func_cannot_take_trains_by_ordinary_autograd_to_equa
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "compile"),
     [
-        torch.OutOfMemoryError("CUDA out of memory."),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"),
+        (RuntimeError("the model itself is broken"), False),
+        (torch.OutOfMemoryError("CUDA out of memory."), True),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"), True),
     ],
+    ids=["broken", "memory of a GPU", "memory"],
 )
-def test_too_little_memory_is_not_blamed_on_vmap(planned, error):
-    class Large(Branching):
+def test_neither_a_broken_model_nor_too_little_memory_is_blamed_on_vmap(planned, error, compile):
+    class Failing(Branching):
         def forward(self, inputs):
             raise error
 
     said = []
-    with pytest.raises(type(error), match="memory"):
-        train(planned(with_model(Large), "toy-walk", "toy-own"), CPU, compile=True, say=said.append)
-    assert not said
-
-
-def test_a_model_that_is_broken_at_all_is_not_blamed_on_vmap(planned):
-    class Wrong(Branching):
-        def forward(self, inputs):
-            raise RuntimeError("the model itself is broken")
-
-    registry, said = with_model(Wrong), []
-    with pytest.raises(RuntimeError, match="the model itself is broken"):
-        train(planned(registry, "toy-walk", "toy-own"), CPU, say=said.append)
+    with pytest.raises(type(error), match="broken|memory"):
+        train(planned(with_model(Failing), "toy-walk", "toy-own"), CPU, compile=compile, say=said.append)
     assert not said
 
 
 @pytest.mark.parametrize("needs", [(), (Need.ALL_QUERIES,), (Need.QUERY_INPUT,), (Need.KEY_INPUT,), tuple(Need)], ids=str)
 @pytest.mark.parametrize(("architecture", "keys"), [("transformer", 5), ("set-attention", 4)])
-def test_an_attention_gets_what_it_needs_and_nothing_else(known, architecture, keys, needs):
+def test_an_attention_gets_what_it_needs_and_nothing_else(registry, architecture, keys, needs):
     class Looking(nn.Module):
         def forward(self, q, k, v, bias, **needed):
             every_key_has_a_query = architecture == "transformer"
@@ -350,7 +284,7 @@ def test_an_attention_gets_what_it_needs_and_nothing_else(known, architecture, k
             return Looking()
 
     Needing.needs = frozenset(needs)
-    task = known.tasks["max-retrieval"]
-    parts = replace(parts_of(known), attention=Needing())
-    model = known.architectures[architecture].build(task.signature, parts, width=32, **({"layers": 1} if keys == 5 else {}))
+    task = registry.tasks["max-retrieval"]
+    parts = replace(parts_of(registry), attention=Needing())
+    model = registry.architectures[architecture].build(task.signature, parts, width=32, **({"layers": 1} if keys == 5 else {}))
     assert model(torch.zeros(2, 5, 11)).shape == (2, 1, 10)

@@ -7,7 +7,7 @@ import pytest
 import toys
 
 from lgbench import Budget, UsageError
-from lgbench.experiment.protocols import PROTOCOLS, protocol_named
+from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.experiment.settings import MAX_AT_ONCE, MAX_LENGTH, MAX_STEPS, check_settings, override, parse_value
 from lgbench.results.file_format import SCHEMA
@@ -58,11 +58,6 @@ def test_text_of_another_type_is_refused_with_the_option_and_what_would_work(tex
     assert expected in str(refused.value) and repr(text) in str(refused.value)
 
 
-def test_an_unknown_protocol_suggests_the_nearest():
-    with pytest.raises(UsageError, match="did you mean 'standard'"):
-        protocol_named("standrad")
-
-
 def test_a_task_brings_its_own_budget_and_its_longest_context():
     class Budgeted(toys.Walk):
         budgets = {"quick": Budget(steps=7, lr=1), "standard": Budget(max_length=1000)}
@@ -96,22 +91,9 @@ def test_the_largest_settings_are_in_range():
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda p: p.name)
-def test_sets_and_prefixes_are_tested_to_their_own_longest(protocol):
-    assert protocol.settings(toys.Largest())[1].max_length == protocol.longest_set
-    assert protocol.settings(toys.Even())[1].max_length == protocol.longest_prefix
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda p: p.name)
 def test_the_protocols_are_in_range_for_every_task(protocol, registry):
     for task in registry.tasks:
         check_settings(task, *protocol.settings(task))
-
-
-def test_override_changes_only_its_section():
-    train, evaluate = PROTOCOLS["quick"].settings(toys.Walk())
-    changes = {"train.steps": "9", "evaluate.contexts": "3", "model.width": "4"}
-    assert override("train", train, changes) == replace(train, steps=9)
-    assert override("evaluate", evaluate, changes) == replace(evaluate, contexts=3)
 
 
 @pytest.mark.parametrize(("section", "settings"), [("train", Training), ("evaluate", Evaluation)])
