@@ -198,13 +198,6 @@ def write_seeds(folder, entries, **columns):
 NOISE = (0.0, 0.01, -0.02, 0.015, -0.005)
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_with_fewer_than_three_seeds_nothing_is_significant(tmp_path, seeds):
-    write_seeds(tmp_path, {"low": [(0.05, 0.1), (0.05, 0.11)][:seeds], "high": [(0.05, 0.9), (0.05, 0.92)][:seeds]})
-    (board,) = Results(tmp_path).boards("tvd")
-    assert [(row.entry, row.tier, row.rank_interval) for row in board.rows] == [("low", 1, (1, 2)), ("high", 1, (1, 2))]
-
-
 def test_equal_ood_means_are_ordered_by_the_id_mean_and_by_name_and_share_a_tier(tmp_path):
     means = {"a-worse": (0.4, 0.5), "first": (0.05, 0.5), "also-first": (0.05, 0.5), "last": (0.0, 0.6)}
     tilt = {"last": 0.5}
@@ -230,29 +223,12 @@ def test_entries_that_differ_by_the_rounding_of_sums_are_equal_and_more_than_tha
     assert board.rows[0].cells == board.rows[1].cells  # whose four digits cannot show it
 
 
-def test_pairs_are_tested_on_the_seeds_that_both_have(tmp_path):
-    harder = [0.0, 0.1, 0.2, 0.3, 0.4]
-    write_seeds(tmp_path, {"short": [(0.05, 0.1 + more + noise / 9) for more, noise in zip(harder, NOISE, strict=True)][:3]})
-    write_seeds(tmp_path, {"whole": [(0.05, 0.2 + more) for more in harder]})
-    (board,) = Results(tmp_path).boards("tvd")
-    assert [(row.entry, row.seeds, row.better_than) for row in board.rows] == [
-        ("short", (0, 1, 2), ("whole",)),
-        ("whole", (0, 1, 2, 3, 4), ()),
-    ]
-
-
 def test_where_nothing_ood_was_measured_the_id_mean_decides(tmp_path):
     for entry, far, near in (("worse", 0.3, 0.01), ("better", 0.1, 0.0)):
         for seed, noise in enumerate(NOISE):
             write_rows(tmp_path / f"{entry}{seed}.parquet", simulated({8: far + near * noise}, entry=entry, seed=seed))
     (board,) = Results(tmp_path).boards("tvd")
     assert [(row.entry, row.tier, row.rank_interval) for row in board.rows] == [("better", 2, (1, 1)), ("worse", 3, (2, 2))]
-
-
-def test_without_tvd_no_seed_counts_as_not_fitted(tmp_path):
-    write_rows(tmp_path / "run.parquet", simulated({8: 0.1, 16: 0.1}, metric="accuracy"))
-    (board,) = Results(tmp_path).boards("accuracy")
-    assert board.rows[0].not_fitted == () and board.rows[0].not_fitted_tasks == {}
 
 
 @pytest.mark.parametrize(("level", "effective"), [(0.2, 16), (0.07, None)])
@@ -358,18 +334,6 @@ def test_a_family_counts_seeds_that_ran_all_its_tasks_and_names_the_others(tmp_p
     assert single.incomplete == () and single.tasks == 1
 
 
-def test_training_curves_are_no_part_of_a_board(tmp_path):
-    curve = [
-        row | {"length": None, "in_distribution": None, "on_boards": None, "metric_version": None}
-        for row in simulated({1: 55.0}, metric="train_loss")
-    ]
-    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.5}) + curve)
-    results = Results(tmp_path)
-    assert [b.metric.name for b in results.boards("tvd")] == ["tvd"]
-    with pytest.raises(UsageError, match="train_loss"):
-        results.boards("train_loss")
-
-
 @pytest.mark.parametrize("order", range(3))
 def test_a_mean_between_two_rounds_the_same_way_in_whatever_order_its_seeds_are_added(tmp_path, order):
     values = [0.51825, 0.335, 0.9052, 0.7815, 0.7253]  # their mean is 0.65305, give or take the rounding of a sum
@@ -413,21 +377,6 @@ def test_one_strange_file_does_not_move_the_context_free_level(tmp_path):
         rows = simulated({8: 0.1, 16: 0.2}, seed=seed) + simulated({8: level, 16: level}, seed=seed, weights="chance")
         write_rows(tmp_path / f"{seed}.parquet", rows)
     assert Results(tmp_path).boards("tvd")[0].context_free_level("ID") == 0.4
-
-
-def test_a_metric_that_some_runs_lack_has_a_board_that_says_so(tmp_path):
-    for seed in range(4):
-        for entry in ("old+norm", "new+norm", "mixed+norm"):
-            rows = simulated({8: 0.1, 16: 0.2}, seed=seed, entry=entry)
-            if entry == "new+norm" or (entry == "mixed+norm" and seed < 2):
-                rows += simulated({8: 0.9, 16: 0.8}, seed=seed, entry=entry, metric="accuracy")
-            write_rows(tmp_path / f"{entry}{seed}.parquet", rows)
-    results = Results(tmp_path)
-    (board,) = results.boards("accuracy")
-    assert {row.entry: row.seeds for row in board.rows} == {"new+norm": (0, 1, 2, 3), "mixed+norm": (0, 1)}
-    assert board.lacking == {"old+norm": 4, "mixed+norm": 2} and board.incomplete == ()
-    (complete,) = results.boards("tvd")
-    assert complete.lacking == {} and len(complete.rows) == 3
 
 
 def test_a_seed_that_lacks_runs_and_one_whose_runs_lack_the_metric_are_told_from_each_other(tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +13,7 @@ import torch
 from helpers import kl, published
 from helpers.filed import check_filed
 from helpers.plain_training import CPU
-from helpers.published import forged, identity, put_right
+from helpers.published import forged, put_right
 from helpers.toy_registries import METRICS, experiment_of
 from helpers.tuned import GRID, SEEDS
 
@@ -135,7 +133,6 @@ METADATA = [
     (lambda f: f["experiment"].pop("norm"), "required field `norm` - at `$.experiment`"),
     (lambda f: f["experiment"].update(seed="0"), "Expected `int`, got `str` - at `$.experiment.seed`"),
     (lambda f: f["execution"].update(population=0), "Expected `int` >= 1 - at `$.execution.population`"),
-    (lambda f: f["environment"].update(threads=0), "Expected `int` >= 1 - at `$.environment.threads`"),
     (lambda f: f["environment"].update(lgbench="9.9"), "made with lgbench '9.9', and 0.1.0 is installed"),
     (lambda f: of_small(f).update(version="2.0"), "made with lgbench-small '2.0', and 1.0 is installed"),
     (lambda f: of_small(f).update(name="lgbench-other"), "needs the plugin 'lgbench-other' '1.0', which is not installed"),
@@ -159,9 +156,7 @@ EXPERIMENTS = [
     ({"averagers": ["../toy-mean"]}, "no averager '../toy-mean'"),
     ({"norm": "__import__('os')"}, "no norm, attention or position"),
     ({"optimizer": "nobodys"}, "no optimizer 'nobodys'"),
-    ({"family": "other"}, "family is 'other' in the file and 'small' here"),
     ({"task_version": 2}, "task_version is 2 in the file and 1 here"),
-    ({"attention": "softmax"}, "attention is 'softmax' in the file and None here"),
     (
         {"protocol": PROTOCOL | {"version": 2}},
         "its protocol short/2 is short/1 in this lgbench; run it again, or use its lgbench (commit '0123",
@@ -174,7 +169,6 @@ EXPERIMENTS = [
     ({"options": [["model.scale", 1.0], ["model.wide", 0], *OPTIONS]}, "it is run"),
     ({"options": [["model.scale", 1.0], *OPTIONS]}, "options.model.wide is not set in the file and False here"),
     ({"train": {"steps": 40}}, "train.steps is 40 in the file and 20 here"),
-    ({"train": {"targets": "exact"}}, "train.targets is 'exact' in the file and 'sampled' here"),
     ({"evaluate": {"contexts": 1}}, "evaluate.contexts is 1 in the file and 128 here"),
     (
         {"plugins": [{"name": "lgbench", "version": "0.1.0", "source": "0" * 16, "provides": ["task"]}]},
@@ -216,17 +210,14 @@ ROWS = [
     (lambda rows: rows.append(dict(rows[4])), "it has too many rows: weights='raw' metric='accuracy'"),
     (at(0, length=64), "length=64"),
     (at(0, weights="best"), "weights='best'"),
-    (at(0, metric="beauty"), "metric='beauty'"),
     (at(0, step=19), "step=19"),
     (first("tvd", in_distribution=False), "in_distribution=False"),
     (first("tvd", on_boards=True), "on_boards=True"),
-    (first("tvd", metric_version=2), "metric_version=2"),
     (first("tvd", layer=1), "layer=1"),
     (first("train_loss", step=3), "it lacks weights='raw' metric='train_loss' step=1"),
     (lambda rows: rows.remove(next(row for row in rows if row["weights"] == "chance")), "it lacks weights='chance'"),
     (at(0, run_id="0" * 16), "its rows are of another run, or of several"),
     (at(0, task="small-walk", plugins=[]), "differ in task, plugins"),
-    (at(0, changes=[("train.lr", "1")]), "differ in changes"),
     (at(0, diverged_step=3), "its rows have several values of diverged_step"),
 ]
 
@@ -282,12 +273,6 @@ def test_a_measurement_of_a_plugin_is_filed_and_verified_with_no_other_change(me
 def test_a_run_that_lacks_an_installed_measurement_is_as_good_as_before(plain, tmp_path):
     assert submit(plain, tmp_path, with_kl()).filed == len(plain)
     assert check_filed(tmp_path, with_kl()) == check_filed(tmp_path, published.registry()) == []
-
-
-def test_a_measurement_that_is_not_installed_is_refused_with_the_plugin_to_install(measured, tmp_path):
-    with pytest.raises(Refused, match="it needs the plugin 'lgbench-kl' '1.0', which is not installed here"):
-        submit(measured, tmp_path, published.registry())
-    assert list(tmp_path.iterdir()) == []
 
 
 class Stricter(KlWithChance):
@@ -442,9 +427,3 @@ def test_verify_finds_a_loss_that_was_not(tuned_run, installed, tmp_path):
     assert not verdicts([other], installed, OTHER_ROUNDING)[0].agrees
     assert verdicts([other], installed, tuning=False)[0].agrees
     assert verdicts([tuned_run], installed, OTHER_ROUNDING)[0].agrees
-
-
-def test_the_run_id_is_that_of_the_record_without_the_outcome(tuned_run):
-    experiment = run_files.metadata(tuned_run)["experiment"]
-    digest = hashlib.sha256(json.dumps(identity(experiment), sort_keys=True).encode()).hexdigest()
-    assert tuned_run.name.endswith(f".{digest[:16]}.parquet")
