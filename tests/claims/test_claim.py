@@ -97,26 +97,17 @@ TEST = '[[tests]]\nentry = "arch+new"\nagainst = "arch+old"'
     ("text", "said"),
     [
         (changed("claim =", "cliam ="), "no key 'cliam'; did you mean 'claim'"),
-        (changed("seeds = 5\n", ""), "missing required field `seeds` - at `$.runs`"),
         (changed("seeds = 5", "seeds = 0"), "Expected a number of seeds from 1 to 10000, got 0 - at `$.runs.seeds`"),
         (changed("seeds = 5", "seeds = true"), "Expected a number of seeds"),
-        (changed("seeds = 5", "sets = 5"), "no key 'sets'"),
         (changed('tasks = ["alpha"]', 'tasks = "alpha"'), "Expected `array`, got `str` - at `$.runs.tasks`"),
         (changed('tasks = ["alpha"]', ""), "it names no task for arch+new; name some as tasks of its runs, or of this test"),
         (CLAIM + 'tasks = ["Alpha"]', "at `$.tests[0].tasks[0]`"),
         (changed('tasks = ["alpha"]', 'tasks = ["Alpha"]'), "at `$.runs.tasks[0]`"),
         (changed('["quick"]', '["qiuck"]'), "no protocol 'qiuck'; did you mean 'quick'?"),
-        (changed("[source]", "[sorce]"), "did you mean 'source'?"),
-        (changed('paper = "arXiv 0000.00000"\n', ""), "missing required field `paper` - at `$.source`"),
-        (changed('"table 2"', "2"), "got `int` - at `$.source.place`"),
         (changed('"table 2"', '"a\\nb"'), "at `$.source.place`"),
         (changed('title = "A new norm"', 'title = ""'), "at `$.source.title`"),
-        (changed("[[tests]]", "[tests]"), "Expected `array`, got `object` - at `$.tests`"),
-        (changed(TEST, ""), "missing required field `tests`"),
-        (CLAIM + 'margin = "0.1"', "Expected `float`, got `str` - at `$.tests[0].margin`"),
         (CLAIM + "margin = nan", "Expected `float` >= 0.0"),
         (CLAIM + "margin = inf", "Expected `float` < 1000000.0"),
-        (CLAIM + "margn = 0.1", "did you mean 'margin'?"),
         (CLAIM + 'lengths = "ood"', "'ood' - at `$.tests[0].lengths`"),
         (CLAIM + "lengths = []", "Expected `array` of length >= 1 - at `$.tests[0].lengths`"),
         (CLAIM + "lengths = [16, 0]", "Expected `int` >= 1 - at `$.tests[0].lengths[1]`"),
@@ -125,16 +116,12 @@ TEST = '[[tests]]\nentry = "arch+new"\nagainst = "arch+old"'
         (CLAIM + 'expect = "alike"', "needs a margin above 0"),
         (CLAIM + 'metric = "Tvd-2"', "at `$.tests[0].metric`"),
         (CLAIM + "exponent = -1", "needs one of against, an entry, value, a number, and exponent, a number - at"),
-        (CLAIM + "value = 0.9", "needs one of against, an entry, value, a number, and exponent, a number - at `$.tests[0]`"),
         (changed('against = "arch+old"', "value = nan"), "Expected `float`"),
         (changed('against = "arch+old"', ""), "needs one of against, an entry, value, a number, and exponent"),
         (changed('against = "arch+old"', "exponent = -1"), "needs a margin above 0"),
         (changed('against = "arch+old"', 'exponent = -1\nmargin = 1\nexpect = "better"'), "expects better of an exponent"),
-        (changed('against = "arch+old"', 'exponent = -1\nmargin = 1\nexpect = "worse"'), "expects worse of an exponent"),
         (changed('against = "arch+old"', "exponent = -1\nmargin = 1\nlengths = [8]"), "fits an exponent to one length"),
         (changed('against = "arch+old"', 'against = "arch+new"'), "compares arch+new with itself"),
-        (CLAIM + "[more]", "no key 'more'"),
-        (CLAIM + 'entry = "again"', "it is no TOML"),
         ("claim = ", "it is no TOML"),
         ("", "missing required field `claim`"),
         ("[" * 5000, "it is no TOML"),
@@ -169,15 +156,6 @@ def test_folders_and_claims_that_are_not_there_are_named(tmp_path):
         files.read_claims(tmp_path, ["new-nrom"])
     write_claim(tmp_path, "nothing", "other")
     assert [claim.name for claim in files.read_claims(tmp_path, ["new-norm"])] == ["new-norm"]
-
-
-def test_norm_schemes_are_claimed_to_be_better_than_pre_norm_on_every_family(registry):
-    families = {task.family for task in registry.tasks}
-    of_norms = {claim.name: claim for claim in PUBLISHED if claim.name in ("post-norm", "peri-norm", "peri-init-norm")}
-    assert len(of_norms) == 3
-    for name, claim in of_norms.items():
-        assert set(claim.runs.tasks) == families
-        assert ClaimTest(f"transformer+{name}", "transformer+pre-norm") in claim.tests
 
 
 def test_the_power_that_is_asked_for_with_a_norm_is_that_of_the_closed_form():

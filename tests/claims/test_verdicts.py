@@ -87,12 +87,6 @@ def test_the_reverse_claim_has_the_reverse_verdict(tmp_path, mean):
     assert back.state == opposite[there.state] and back.difference == pytest.approx(-there.difference)
 
 
-def test_higher_is_better_for_accuracy(tmp_path):
-    entries = {"arch+new": around(0.9), "arch+old": old()}
-    (verdict,) = judged(tmp_path, entries, f'{CLAIM}metric = "accuracy"\nmargin = 0.3', metric="accuracy")
-    assert verdict.state == "confirmed" and verdict.difference == pytest.approx(0.4, abs=0.02)
-
-
 @pytest.mark.parametrize(
     ("mean", "margin", "state"),
     [

@@ -107,12 +107,7 @@ def test_json_has_every_number_and_nothing_else(folder):
     for claim, verdicts in judged(folder):
         for verdict, said in zip(verdicts, found[claim.name]["verdicts"], strict=True):
             assert (said["task"], said["state"], said["protocol"]) == (verdict.task, verdict.state, str(verdict.protocol))
-            assert (said["difference"], said["low"], said["p"], said["n"]) == (
-                verdict.difference,
-                verdict.low,
-                verdict.p,
-                verdict.n,
-            )
+            assert all(said[name] == getattr(verdict, name) for name in ("difference", "low", "p", "n"))
 
 
 def test_the_commands_for_what_was_not_run_are_those_of_lgbench(folder):
@@ -157,8 +152,6 @@ def test_a_protocol_leaves_out_the_others(folder):
         (["peri-norm", "--missing", "--run"], "--missing lists commands, and does not go with --run"),
         (["--run"], "--run takes the names of claims"),
         (["peri-norm", "--seeds", "0:3"], "--seeds says nothing without --run"),
-        (["peri-norm", "--device", "cpu"], "--device says nothing without --run"),
-        (["peri-norm", "--workers", "1"], "--workers says nothing without --run"),
         (["peri-norm", "--run", "--json"], "--json does not go with --run"),
         (["peri-nrom"], "did you mean 'peri-norm'"),
         (["new-norm", "--run"], "the claim new-norm cannot be run: no task 'alpha'"),

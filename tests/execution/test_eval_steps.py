@@ -8,6 +8,7 @@ import toys
 from helpers.in_process import run_here
 from helpers.plain_training import CPU
 from helpers.registries import with_model
+from helpers.toy_registries import METRICS
 from helpers.trainings import numbers, stopping_after
 from torch import nn
 
@@ -167,12 +168,6 @@ def test_numbers_of_an_eval_step_are_those_of_its_weights_computed_by_hand(regis
     assert {length for _, length in found} == {8, 12, 16, 24, 32} - {8}
 
 
-def _metrics():
-    import lgbench_measurements
-
-    return tuple(lgbench_measurements.lgbench_measurements())
-
-
 class Moody(nn.Module):
     """Says in which mode it is asked, has a part that stays in evaluation mode, and keeps a table of the longest input seen."""
 
@@ -230,7 +225,7 @@ def test_a_run_file_has_the_rows_of_its_eval_steps_and_of_its_end(toy_registry, 
 def test_the_context_free_level_is_known_at_every_length_of_an_eval_step():
     asked = settings(0, 6, 64, points=3, point_contexts=4, point_max_length=48)
     without = settings(0, 6, 64)
-    found = (context_free_scores(Prefixes(), _metrics(), *each) for each in (asked, without))
+    found = (context_free_scores(Prefixes(), METRICS, *each) for each in (asked, without))
     levels, shown = ({score.length: score.value for score in scores if score.metric == "tvd"} for scores in found)
     assert levels.keys() == shown.keys() | {12, 24, 48} and shown.items() <= levels.items()
 
@@ -239,12 +234,7 @@ def test_the_context_free_level_is_known_at_every_length_of_an_eval_step():
     ("change", "said"),
     [
         ("points=-1", "evaluate.points=-1 is out of range for toy-walk: it must be from 0 to 23"),
-        ("points=24", "from 0 to 23"),
-        ("point_contexts=0", "evaluate.point_contexts=0 is out of range"),
         ("point_strings=3", "evaluate.point_strings=3 is out of range for toy-walk: it must be 0, for none, or from 4 to"),
-        ("point_strings=-1", "evaluate.point_strings=-1 is out of range"),
-        ("point_max_length=0", "evaluate.point_max_length=0 is out of range"),
-        ("point_lengths=3", "did you mean 'evaluate.point_max_length'"),
     ],
 )
 def test_settings_of_eval_steps_have_ranges(toy_registry, planned, change, said):

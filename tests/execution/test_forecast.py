@@ -67,8 +67,6 @@ def test_it_says_what_is_left_and_writes_nothing(toys_alone, tmp_path, monkeypat
     before = {path: path.read_bytes() for path in folder.rglob("*")}
     assert dry(folder).stdout.startswith("1 run done before; 5 runs left\n")
     assert {path: path.read_bytes() for path in folder.rglob("*")} == before
-    everything = dry(folder, "--task", "none-left")
-    assert everything.exit_code == 2 and "no task 'none-left'" in everything.output
 
 
 def test_it_does_not_say_that_it_compiles_for_it_compiles_nothing(toys_alone, tmp_path, monkeypatch):

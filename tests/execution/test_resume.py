@@ -18,7 +18,6 @@ from helpers.warm import Warm
 
 from lgbench import lock
 from lgbench.cli.main import main
-from lgbench.execution import runner
 from lgbench.execution.work_queue import CHECKPOINT, UNFINISHED
 from lgbench.results import run_files
 
@@ -166,24 +165,6 @@ def test_a_process_takes_over_what_another_was_training_when_it_was_killed(tmp_p
     assert "training goes on after step 4" in rest and written(out) == 4
     assert rows(tmp_path / "shared") == rows(tmp_path / "alone")
     assert left(tmp_path / "shared") == []
-
-
-@pytest.mark.slow
-def test_seeds_that_are_added_to_a_finished_grid_are_all_that_is_trained(tmp_path, toys_alone, monkeypatch):
-    lgbench(*TWO_STACKS, "--seeds", "1,2", "--results", tmp_path)
-    before = versions(tmp_path)
-    trained_seeds, train = [], runner.train
-
-    def recorded(experiments, *arguments, **options):
-        trained_seeds.extend((experiment.record.task, experiment.seed) for experiment in experiments)
-        return train(experiments, *arguments, **options)
-
-    monkeypatch.setattr(runner, "train", recorded)
-    said = lgbench(*TWO_STACKS, "--seeds", "0:4", "--results", tmp_path)
-    assert sorted(trained_seeds) == [(task, seed) for task in ("toy-even", "toy-largest") for seed in (0, 3)]
-    assert "4 runs were done before and not run again" in said and "4 runs written" in said
-    assert versions(tmp_path).items() >= before.items()
-    assert len(rows(tmp_path)) == 8 and left(tmp_path) == []
 
 
 STRANGER = """

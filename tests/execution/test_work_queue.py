@@ -134,17 +134,6 @@ def test_a_population_that_other_commands_asked_for_is_left_to_them(tmp_path, ru
     assert (folder / "checkpoint.safetensors").read_text() == "a state"
 
 
-def test_a_population_of_other_versions_is_trained_afresh(tmp_path, runs, monkeypatch):
-    abandon(take(tmp_path, runs))
-    made_by = work_queue.made_by
-    monkeypatch.setattr(work_queue, "made_by", lambda *about: made_by(*about) | {"torch": "3"})
-    with taken(tmp_path, runs) as population:
-        assert population.experiments == list(runs) and not checkpoint_of(population).exists()
-        finish(tmp_path, runs)
-    queue_on(tmp_path, runs).clear()
-    assert left(tmp_path) == set()
-
-
 def test_the_versions_that_take_part_are_those_of_all_members(tmp_path, planned):
     """Two plugins may bring tasks of one shape, whose models are one population."""
     known = toys_and(Distribution("other", "1"), task=but(toys.Walk(), name="toy-other", family="toy-other"))
