@@ -147,11 +147,6 @@ def without_star(self, signature, parts, width=8):
     return AVERAGES.build(signature, parts)
 
 
-def of_every_type(self, signature, parts, *, layers=2, scale=1.0, mlp=True):
-    behind = [nn.Linear(6, 6) for _ in range(layers)] + [Doing(lambda x: x * scale)] + [nn.Linear(6, 6)] * mlp
-    return Averaging(signature, lambda: nn.Sequential(*behind))
-
-
 class OfNoise(nn.Module):
     """A right use of random numbers: in training alone, from the numbers that the model is given."""
 
@@ -376,10 +371,6 @@ def test_something_allowed_and_worth_knowing_is_a_note(registry, thing, rule, wo
 def test_options_are_tried_within_their_ranges(registry):
     within = but(AVERAGES, build=dividing_by, ranges={"heads": (1, 4)})
     assert "no other value that was tried of heads" in check_of(within, OPTIONS, registry)()
-
-
-def test_options_of_every_type_can_be_set(registry):
-    assert check_of(but(AVERAGES, build=of_every_type), OPTIONS, registry)() is None
 
 
 def test_options_of_the_transformer_make_other_models(registry):

@@ -369,7 +369,4 @@ def test_a_part_is_tried_in_an_architecture_that_takes_it(toy_registry):
     rules = [check.name for check in checks_of(RMS, toy_registry)]
     assert f"in toy-broken: {CAUSAL}" in rules
     note = check_of(SOFTMAX, f"in a model: {CAUSAL}", toy_registry)()
-    assert (
-        note
-        == "not checked: it is built for no signature: no architecture is installed that takes a part of the kind attention"
-    )
+    assert note.endswith("it is built for no signature: no architecture is installed that takes a part of the kind attention")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from helpers.checking import assert_sound
 from helpers.plain_decoder import built_in_and
 from helpers.plain_training import CPU
 from helpers.planning import plan_of
+from helpers.trainings import numbers, resumed_at
 from torch import Tensor, nn
 
 from lgbench import Optimizer, State, Weights
-from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.train import train
 from lgbench_optimizers import AdamW
 
@@ -48,23 +46,9 @@ class Muon(Optimizer):
 
 
 def test_training_goes_on_from_a_checkpoint_to_the_bit(tmp_path) -> None:
-    class Stop(Exception):
-        pass
-
-    def stop(step: int, loss: Callable[[], float]) -> None:
-        if step == 5:
-            raise Stop
-
     asked = {"average": ("ema",), "seeds": (0, 1), "set": {"train.steps": "8", "train.batch": "4"}, "optimizer": "muon"}
     experiments = plan_of(built_in_and(optimizer=Muon()), "tomita-4", "transformer", **asked).experiments
-    path = tmp_path / "checkpoint"
-    with pytest.raises(Stop):
-        train(experiments, CPU, stop, checkpoint=Checkpoint(path, 0.0))
-    resumed, whole = train(experiments, CPU, checkpoint=Checkpoint(path, 0.0)), train(experiments, CPU)
-    assert resumed.resumed and not whole.resumed
-    for variant in ("raw", "ema"):
-        for key, weight in whole.weights[variant].items():
-            assert torch.equal(resumed.weights[variant][key], weight)
+    assert numbers(resumed_at(5, experiments, tmp_path / "checkpoint", CPU)) == numbers(train(experiments, CPU))
 
 
 @pytest.mark.parametrize("elementwise", [True, False])

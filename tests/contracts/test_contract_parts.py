@@ -212,7 +212,6 @@ def by_separators(scope: str, weights: Weights, q: list[Tensor], k: list[Tensor]
 
 
 ALL = ByNumber("by-number", ("embed", "rotate", "bias"))
-ALL = ByNumber("by-number", ("embed", "rotate", "bias"))
 SOME = torch.tensor([[2, 0, 1, 1, 0, 0, 1], [0, 1, 2, 2, 3, 4, 2], [1, 1, 1, 1, 1, 1, 2]])
 DOUBLED = PlainDecoder(rotate=lambda x, position, tokens: 2 * x)
 QUERY_KEY = {

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 import toys
 from helpers.checking import assert_sound
-from helpers.in_process import run_here
 from helpers.number_positions import ByNumber
 from helpers.plain_decoder import built_in_and
 from helpers.plain_training import CPU, initial
@@ -19,12 +18,9 @@ from helpers.toy_registries import toys_and
 from torch import Tensor
 
 from lgbench import Answers, Batch, Optimizer, Random, Signature, State, Task, Tokens, Weights
-from lgbench.execution.device import Execution
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Plan
-from lgbench.measurement.evaluate import evaluate
+from lgbench.measurement.evaluate import context_free_scores, evaluate
 from lgbench.randomness import key_of
-from lgbench.results import run_files
 from lgbench.training.models import Trained
 from lgbench.training.population import Population
 from lgbench.training.train import train
@@ -143,23 +139,12 @@ def test_all_copied_symbols_count_for_the_length_of_what_is_copied() -> None:
         assert value == pytest.approx(sum(own) / len(own), abs=1e-6)
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> dict[str, list[dict]]:
-    """The rows of one run on each task."""
-    found = {}
-    for task in (FlipFlop(), Copy()):
-        asked = Plan(planned(task), ())
-        outcome = run_here(asked, Execution(CPU, False, None), tmp_path_factory.mktemp("runs"))
-        assert not outcome.failed
-        found[task.name] = run_files.read(outcome.written[0]).to_pylist()
-    return found
-
-
 @pytest.mark.parametrize(("task", "level"), [(FlipFlop(), 0.5), (Copy(), 0.75)], ids=["flip-flop", "copy"])
-def test_the_context_free_level_is_that_of_the_positions_that_count(runs, task: Task, level: float) -> None:
-    chances = {row["length"]: row["value"] for row in runs[task.name] if (row["weights"], row["metric"]) == ("chance", "tvd")}
-    assert chances.keys() == set(task.lengths)
-    assert list(chances.values()) == pytest.approx([level] * len(chances), abs=0.1)
+def test_the_context_free_level_is_that_of_the_positions_that_count(task: Task, level: float) -> None:
+    (own,) = planned(task)
+    scores = context_free_scores(task, own.measurements, own.train, own.evaluate)
+    levels = {score.length: score.value for score in scores if score.metric == "tvd"}
+    assert levels == pytest.approx(dict.fromkeys(task.lengths, level), abs=0.1)
 
 
 class Descent(Optimizer):

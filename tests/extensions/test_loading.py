@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from helpers.folders import ROOT, TESTS
+from helpers.folders import TESTS
 from helpers.planning import plan_of
 from helpers.processes import install
 
@@ -89,20 +89,10 @@ def test_a_file_may_provide_a_task_whose_versions_never_share_a_board(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
-    [(lambda folder: folder / "nowhere.py", "name a Python file"), (lambda folder: ROOT / "README.md", "name a Python file")],
-)
-def test_a_file_that_is_none_is_an_error_of_use(tmp_path, make, said):
-    with pytest.raises(UsageError, match=said):
-        Registry.load(files=[make(tmp_path)])
-
-
-@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("def broken(:", "SyntaxError"),
         ("x = 1", "provides nothing"),
-        ("LGBENCH_CONTRACT = '9.0'\nraise RuntimeError('must not be imported')", "is written for contract 9.0"),
     ],
 )
 def test_a_broken_file_stops_the_command(tmp_path, text, said):

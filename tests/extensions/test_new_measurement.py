@@ -16,23 +16,6 @@ from lgbench import Random
 from lgbench.cli.main import main
 from lgbench.extensions.registry import Registry
 
-SMALL_TASKS = """
-import toys
-from lgbench import Budget, hookimpl
-
-BUDGETS = {"short": Budget(steps=20, batch=4, lr=0.02, max_length=8)}
-
-class SmallWalk(toys.Walk):
-    name, family, budgets = "small-walk", "small", BUDGETS
-
-class SmallEven(toys.Even):
-    name, family, budgets = "small-even", "small", BUDGETS
-
-@hookimpl
-def lgbench_tasks():
-    return SmallWalk(), SmallEven()
-"""
-
 
 @pytest.fixture(scope="module")
 def kl(tmp_path_factory):
@@ -40,7 +23,7 @@ def kl(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kl")
     install(folder / "site", "kl", (TESTS / "helpers" / "kl.py").read_text(), "1.0", "lgbench-kl")
     install(folder / "site", "toys", (TESTS / "toys.py").read_text(), "1.2.3", "lgbench-toys")
-    install(folder / "site", "small_tasks", SMALL_TASKS, "1.0", "lgbench-small")
+    install(folder / "site", "small_tasks", "from helpers.published import lgbench_tasks\n", "1.0", "lgbench-small")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder / "site")
         patch.setenv("LGBENCH_PLUGINS", "kl,toys,small_tasks,lgbench_measurements,lgbench_optimizers")

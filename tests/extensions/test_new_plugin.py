@@ -10,14 +10,13 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hatchling.build
 import pytest
 from click.testing import CliRunner, Result
 from helpers.registries import BUILT_IN
-from helpers.warm import Warm
 
 from lgbench.cli.main import main
 from lgbench.contracts import CONTRACT
@@ -25,8 +24,6 @@ from lgbench.extensions import loading
 from lgbench.extensions import new_plugin as packages
 
 KINDS = list(packages.EXAMPLES)
-QUICK = ("task", "optimizer", "measurement")
-"""Kinds that are used to the end in every run of the tests. The models of the others make `lgbench check` take seconds."""
 ADA = '[user]\n name = "Ada \\"L\\" Müller"\n email = ada@example.org\n'
 SMALL = "--seeds 0 --set train.steps=2 --set evaluate.contexts=4 --set evaluate.strings=4 --set evaluate.max_length=40"
 
@@ -134,7 +131,7 @@ def test_a_plugin_of_every_kind_is_loaded(site):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_commands_in_the_readme_of_every_kind_work(kind, written, site):
     commands = list(commands_of(written / kind / "README.md"))
     assert [command[0] for command in commands] == ["show", "run", "leaderboard", "plugins", "check"]
@@ -151,22 +148,26 @@ def test_the_commands_in_the_readme_of_every_kind_work(kind, written, site):
 PYTEST = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
 
 
-def run_tests(kinds: Iterable[str], written: Path, site: Path, warm: Warm) -> None:
-    """Run the packages' own tests, with warnings as errors, in a process of their own."""
-    folders = [written / kind / "tests" for kind in kinds]
+@pytest.mark.slow
+def test_the_tests_of_a_package_of_every_kind_pass(written, site, warm):
+    """With warnings as errors, in a process of their own."""
+    folders = [written / kind / "tests" for kind in KINDS]
     # That lgbench is imported already is so here alone. Making a graph of a training step takes seconds, and `check` makes one.
-    words = ["-q", "-p", "no:cacheprovider", "-W", "error", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-k"] + [
-        "not graph"
+    words = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "error",
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+        "-k",
+        "not graph",
     ]
-    with warm.start([*words, "-k", "not graph", "--rootdir", site, *folders], PYTEST, PYTHONPATH=str(site)) as process:
+    with warm.start([*words, "--rootdir", site, *folders], PYTEST, PYTHONPATH=str(site)) as process:
         said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert re.search(r"\d+ passed", said)
-
-
-@pytest.mark.slow
-def test_the_tests_of_a_package_of_every_kind_pass(written, site, warm):
-    run_tests(KINDS, written, site, warm)
 
 
 @pytest.mark.parametrize("how", [["check", "--select", "E,F,I,UP,B,SIM"], ["format", "--check"]], ids=lambda how: how[0])
@@ -255,8 +256,6 @@ def test_a_bad_name_is_refused_with_what_would_work(name):
     ("name", "kind", "owner"),
     [
         ("pre-norm", "norm", "lgbench 0.1.0 provides the norm 'pre-norm' already"),
-        ("pre-norm", "attention", "provides the norm 'pre-norm'"),
-        ("transformer", "norm", "provides the architecture 'transformer'"),
         ("dyck-3-4", "task", "provides the task 'dyck-3-4'"),
         ("tomita", "task", "provides the family of tasks 'tomita'"),
         ("tvd", "measurement", "provides the measurement 'tvd'"),

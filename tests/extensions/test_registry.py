@@ -5,10 +5,9 @@ from types import ModuleType
 import pytest
 import toys
 from helpers.processes import install
-from helpers.registries import BUILT_IN
 
 import lgbench
-from lgbench import UsageError, hookimpl
+from lgbench import hookimpl
 from lgbench.errors import PluginError
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
@@ -44,13 +43,6 @@ def test_a_registry_remembers_which_distribution_gave_what(toy_registry):
         catalog = toy_registry.catalogs()[kind]
         assert catalog.found(name).origin == Distribution("lgbench-toys", "1.2.3")
         assert catalog.get("nobody") is None
-
-
-def test_the_built_ins_come_through_the_entry_points_of_their_distribution(registry):
-    assert registry.tasks.found("tomita-1").origin == Distribution("lgbench", lgbench.__version__)
-    names = {plugin.name for plugin in registry.plugins}
-    assert set(BUILT_IN) == names
-    assert not registry.problems()
 
 
 def test_a_name_that_two_give_names_both_and_only_that_name_is_unusable():
@@ -134,20 +126,6 @@ def test_a_missing_attribute_is_named():
     assert registry.plugins[0].error.endswith("has no family; lgbench.Task declares family: str")
 
 
-def test_an_unknown_name_lists_what_is_known(toy_registry):
-    with pytest.raises(UsageError, match=r"no averager 'toy-maen'; did you mean 'toy-mean'\? known: toy-mean"):
-        toy_registry.averagers["toy-maen"]
-    assert toy_registry.averagers.get("toy-maen") is None
-    assert "toy-maen" not in toy_registry.averagers
-
-
-def test_siblings_are_found_beyond_what_a_plugin_lists(registry):
-    task = registry.tasks["dyck-3-4"]
-    assert (task.name, task.family) == ("dyck-3-4", "dyck-3-4")
-    assert "dyck-3-4" not in registry.tasks.names()
-    assert registry.tasks.found("dyck-3-4").origin == registry.tasks.found("dyck-1-8").origin
-
-
 class Growing(toys.Walk):
     """A task whose family has more members than it lists."""
 
@@ -193,13 +171,6 @@ class Scheme(Nothing):
 def lgbench_norms():
     return [Scheme()]
 """
-
-
-def test_a_stranger_is_found_beside_the_built_ins(site):
-    install(site, "stranger_one", PLUGIN.format(name="strange"), "4.5", "stranger-dist")
-    registry = Registry.load({})
-    assert registry.norms.found("strange").origin == Distribution("stranger-dist", "4.5")
-    assert "pre-norm" in registry.norms and not registry.problems()
 
 
 @pytest.mark.parametrize(

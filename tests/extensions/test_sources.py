@@ -228,8 +228,6 @@ def test_two_versions_are_compared_by_their_names_and_a_name_for_both_is_refused
     ("change", "why"),
     [
         ({"installed": "editable"}, "was installed editable, from a folder that may change"),
-        ({"installed": "folder"}, "was installed from a folder"),
-        ({"installed": "version control"}, "was installed from version control"),
         ({"installed": "archive"}, "was installed from an archive of sources"),
         ({"installed": "unknown"}, "was installed in a way that the run does not say"),
         ({"version": "0.1.dev3"}, "has a version that is not released"),
