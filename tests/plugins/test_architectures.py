@@ -9,7 +9,7 @@ from helpers.plain_decoder import rms
 from helpers.registries import parts_of
 from torch import Tensor, nn
 
-from lgbench import Answers, Random, Signature, Tokens, Unsupported, Vectors
+from lgbench import Answers, Signature, Tokens, Unsupported, Vectors
 from lgbench.extensions.registry import Registry
 
 NORMS = [
@@ -119,11 +119,8 @@ def test_two_causal_layers_can_tell_the_order(registry: Registry) -> None:
     ("architecture", "task", "options", "reason"),
     [
         ("set-attention", "dyck-2-3", {}, "answer at every prefix"),
-        ("set-attention", "set-complement", {}, "answer at every prefix"),
         ("set-attention", "max-retrieval", {"width": 0}, "width must be at least 1, got 0"),
         ("transformer", "dyck-2-3", {"heads": 3}, "width must be a multiple of heads, got 32 and 3"),
-        ("transformer", "dyck-2-3", {"heads": 0}, "at least 1, got 2, 0 and 32"),
-        ("transformer", "dyck-2-3", {"layers": 0}, "at least 1, got 0, 1 and 32"),
         ("transformer", "dyck-2-3", {"width": -4}, "at least 1, got 2, 1 and -4"),
     ],
 )
@@ -137,13 +134,3 @@ def test_what_cannot_be_built_is_refused_with_the_reason(
 def test_set_attention_refuses_answers_at_marked_positions(registry: Registry) -> None:
     with pytest.raises(Unsupported, match="weights mark"):
         build(registry, "set-attention", replace(SETS, answers=Answers.MARKED), "no-norm")
-
-
-@norms
-def test_the_sizes_that_tasks_are_studied_at_can_be_built(registry: Registry, norm: str) -> None:
-    task = registry.tasks["set-complement"]
-    model = build(registry, "transformer", task.signature, norm, **task.model)
-    inputs, distribution, _ = task.sample(5, Random(2))
-    assert model(inputs).shape == distribution.shape
-    linear = [tuple(p.shape) for name, p in model.named_parameters() if p.dim() == 2]
-    assert sorted(linear) == sorted([(64, 63)] * 2 + [(63, 63)] * 4)

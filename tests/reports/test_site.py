@@ -151,31 +151,11 @@ def ran(entry):
     return entry != site_runs.BEST, entry
 
 
-def test_names_from_files_open_no_element(page):
-    assert site_runs.HOSTILE in page.index["entries"]
-    assert site_runs.HOSTILE not in page.html
-    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
-
-
 def test_texts_of_settings_open_no_element(tmp_path):
     """They come from run files, and stand in the page's HTML."""
     write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.5}, changes=[("model.kind", "<b>")]))
     page = Page(site.pages(Results(tmp_path)))
     assert "model.kind=&lt;b&gt;" in page.html and "<b>" not in page.html
-
-
-def test_the_policy_lets_nothing_be_fetched_and_only_scripts_in_files_run(page):
-    (policy,) = (own["content"] for tag, own in page.tags if own.get("http-equiv") == "Content-Security-Policy")
-    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
-    assert rules == {name: "'none'" for name in ("default-src", "base-uri", "form-action")} | {
-        "img-src": "data:",
-        "script-src": "'self' file:",  # file: is for browsers in which a page from a disk is not its own origin
-        "style-src": "'self' file:",
-    }
-    loaded = [own.get("src") or own.get("href") for tag, own in page.tags if tag in ("script", "link")]
-    assert (
-        {name for name in loaded if not name.startswith("data:")} == {"page.css", "data/index.js", "page.js"} <= {*page.files}
-    )
 
 
 def test_the_scripts_make_no_html_from_text(page):

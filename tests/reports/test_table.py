@@ -134,17 +134,6 @@ def test_where_everything_is_fitted_nothing_is_noted(tmp_path):
     assert "fitted" not in drawn([board])
 
 
-def test_a_narrow_console_drops_whole_lengths_and_says_so(boards):
-    said = "no room for"
-    headers = {width: next(line for line in drawn(boards, width).splitlines() if "tier" in line) for width in (200, 122, 110)}
-    assert {width: re.findall(r" \d+", line) for width, line in headers.items()} == {
-        200: [" 8", " 16", " 32"],
-        122: [" 32"],
-        110: [],
-    }
-    assert [said in drawn(boards, width) for width in headers] == [False, True, True]
-
-
 BASELINE = "transformer+pre-norm"
 
 
@@ -185,12 +174,6 @@ def test_where_the_baseline_is_not_on_the_board_the_column_is_left_out_and_that_
     (said,) = [note for note in boards_report.notes(boards[0]) if "--baseline" in note]
     assert said == f"No entry is compared with {BASELINE}, which is not ranked here; --baseline names another entry."
     assert "against baseline" not in boards_report.boards_markdown(boards) and said in drawn(boards)
-
-
-def test_labels_that_look_like_markup_are_shown_as_they_are(tmp_path):
-    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.5}, changes=[("model.kind", "[red]x")], entry="a[/b]"))
-    assert "model.kind=[red]x" in drawn(Results(tmp_path).boards("tvd"))
-    assert "a[/b]" in drawn(Results(tmp_path).boards("tvd"))
 
 
 def test_markdown_holds_the_same_numbers_as_the_boards(boards):
