@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-
 import pyarrow as pa
 import pytest
 import torch
@@ -51,16 +49,6 @@ def test_models_run_in_full_float32_whatever_the_process_had_set(tmp_path, toys_
         assert precision() == ("medium", before[1])
     finally:
         torch.set_float32_matmul_precision(before[0])
-
-
-def test_averagers_are_those_that_come_with_lgbench_or_those_named_or_none(tmp_path, toys_alone, monkeypatch):
-    def variants(**options):
-        return set(toy_run(tmp_path, seeds=(0,), **options)["weights"].to_pylist()) - {"chance"}
-
-    monkeypatch.setenv("LGBENCH_PLUGINS", os.environ["LGBENCH_PLUGINS"] + ",lgbench_averaging")
-    assert variants(average=[]) == {"raw"}
-    assert variants(average="toy-mean") == {"raw", "toy-mean"}
-    assert variants() == {"raw", "ema", "bema"}
 
 
 def test_everything_a_plugin_author_needs_is_importable_from_the_package():

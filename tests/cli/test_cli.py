@@ -65,7 +65,6 @@ def test_every_option_of_every_command_has_a_sentence_of_help(words, command, mo
     ("arguments", "said"),
     [
         (["run", "--task", "tomta", "--arch", "pre-norm"], "no task 'tomta'; did you mean 'tomita'?"),
-        (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "attention.window=9"], "option of softmax 'attention."),
         (["run", "--task", "tomita-1", "--arch", "set-attention"], "cannot be run on tomita-1: set-attention answers once"),
         (
             ["run", "--task", "tomita", "--arch", "pre-norm", "--seeds", "3:1"],
@@ -75,16 +74,10 @@ def test_every_option_of_every_command_has_a_sentence_of_help(words, command, mo
             ["run", "--task", "tomita", "--arch", "pre-norm", "--average", "none,ema", "--average", "bema"],
             "--average names none and ema, bema: use none alone, or leave it out",
         ),
-        (
-            ["run", "--task", "tomita", "--arch", "pre-norm", "--set", "train.lr=banana", "--set", "train.lr=1e-3"],
-            "train.lr='banana' is not a finite number",
-        ),
         (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "train.steps"], "use key=value"),
         (["run", "--task", "tomita", "--arch", "pre-norm", "--device", "abacus"], "use auto, cpu, or cuda or mps"),
         (["run", "--arch", "pre-norm"], "--task"),
-        (["run", "--task", "", "--arch", "pre-norm"], "task"),
         (["show", "tomta"], "did you mean 'tomita'"),
-        (["list", "tsaks"], "tasks"),
         (["leaderbord"], "No such command 'leaderbord'"),
         (["leaderboard", "--results", "/nowhere/at/all"], "no results folder"),
     ],
@@ -318,7 +311,6 @@ def test_a_path_without_permission_is_reported_with_exit_code_1(tmp_path, monkey
     ("error", "code", "said"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), 1, "lgbench: No space left on device\n"),
-        (OSError("the disk is tired"), 1, "lgbench: the disk is tired\n"),
         (TimeoutError(), 1, "lgbench: TimeoutError\n"),
         (KeyboardInterrupt(), 130, ""),
     ],

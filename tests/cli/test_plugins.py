@@ -33,14 +33,14 @@ class Nothing(NormScheme):
 
 
 @hookimpl
-def lgbench_{hook}():
+def lgbench_norms():
     return [Nothing()]
 """
 
 
-def norm(name: str, first: str = "", hook: str = "norms") -> str:
+def norm(name: str, first: str = "") -> str:
     """A module that provides a norm of that name, and does `first` when it is imported."""
-    return NORM.format(name=name, first=first, hook=hook)
+    return NORM.format(name=name, first=first)
 
 
 command = partial(invoked, "plugins")
@@ -69,14 +69,12 @@ def site(tmp_path):
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory):
-    """The output as a table and as JSON, where five plugins are in trouble and one is not."""
+    """The output as a table and as JSON, where three plugins are in trouble and one is not."""
     folder = tmp_path_factory.mktemp("troubled")
     install(folder, "a_healthy", norm("kept"), "2.0")
     install(folder, "a_broken", "import no_such_module_at_all", "1.1")
     install(folder, "a_talker", norm("talking", "print('hello, world')"), "1.2")
     install(folder, "a_sleeper", norm("sleeping", "time.sleep(0.3)"), "1.3")
-    install(folder, "a_newcomer", norm("coming", 'LGBENCH_CONTRACT = "9.0"\nraise RuntimeError("imported")'), "1.4")
-    install(folder, "a_misspeller", norm("lost", hook="norm"), "1.5")
     results = []
     for words in ([], ["--json"]):
         with seen(folder) as patch:
@@ -109,22 +107,12 @@ def test_a_working_plugin_is_shown_beside_broken_ones(troubled):
     assert "peri-norm" in found["lgbench_norms"]["provides"]["norm"]
 
 
-@pytest.mark.parametrize(
-    ("plugin", "version", "said"),
-    [
-        ("a_broken", "1.1", ["no_such_module_at_all"]),
-        ("a_newcomer", "1.4", ["written for contract 9.0", "was not imported", "upgrade lgbench"]),
-        ("a_misspeller", "1.5", ["no hook 'lgbench_norm'", "did you mean 'lgbench_norms'?"]),
-    ],
-)
-def test_a_plugin_that_failed_is_in_the_table_and_below_it_and_in_the_json(troubled, plugin, version, said):
+def test_a_plugin_that_failed_is_in_the_table_and_below_it_and_in_the_json(troubled):
     shown, as_json = troubled
-    assert row(shown.stdout, plugin).split() == [plugin, plugin, version, "index", "nothing,", "see", "below"]
-    (sentence,) = [line for line in shown.stdout.splitlines() if line.startswith(f"plugin {plugin} ({plugin} {version}): ")]
-    (found,) = [found for found in json.loads(as_json.stdout)["plugins"] if found["plugin"] == plugin]
-    assert found["provides"] == {}
-    for words in said:
-        assert words in sentence and words in found["error"]
+    assert row(shown.stdout, "a_broken").split() == ["a_broken", "a_broken", "1.1", "index", "nothing,", "see", "below"]
+    (sentence,) = [line for line in shown.stdout.splitlines() if line.startswith("plugin a_broken (a_broken 1.1): ")]
+    (found,) = [found for found in json.loads(as_json.stdout)["plugins"] if found["plugin"] == "a_broken"]
+    assert found["provides"] == {} and "no_such_module_at_all" in sentence and "no_such_module_at_all" in found["error"]
     assert (shown.exit_code, as_json.exit_code) == (1, 1)
 
 

@@ -14,12 +14,10 @@ from helpers.claim_files import around, write_runs
 from helpers.commands import invoked
 from helpers.folders import PUBLISHED, ROOT
 from helpers.run_files import simulated, write_rows
-from rich.console import Console
 
 from lgbench import UsageError
 from lgbench.experiment.protocols import PROTOCOLS
-from lgbench.reports.boards import board_table, notes
-from lgbench.reports.tables import show
+from lgbench.reports.boards import notes
 from lgbench.results import published
 from lgbench.results.leaderboard import Results
 from lgbench.results.published import shown
@@ -184,17 +182,6 @@ def test_markdown_csv_and_json_have_the_entries_below_too(command):
     assert list(tiers) == ["arch+good", "arch+new", "arch+old", "arch+other (short/1)"] and tiers["arch+other (short/1)"] == ""
     (board,) = json.loads(command("leaderboard", "--task", "alpha", "--format", "json"))["boards"]
     assert board["own"] == ["arch+new"] and [row["entry"] for row in board["unranked"]] == ["arch+other (short/1)"]
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_terminal_of_any_width_shows_marks_and_the_entries_below(own, filed, width):
-    runs(own / "ranked", {"arch+new": around(0.3)})
-    runs(own / "short", {"arch+other": around(0.1)}, protocol="short", version=1)
-    out = io.StringIO()
-    show(board_table(board_of(own, filed)), Console(file=out, width=width))
-    assert max(map(len, out.getvalue().splitlines())) <= width
-    words = out.getvalue().split()
-    assert {"*", "ranked:", "arch+other", "(short/1)"} <= {*words}
 
 
 def test_a_note_says_that_new_runs_are_of_a_newer_protocol_or_that_nothing_is_published(own, filed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 import torch
 import toys
@@ -45,13 +44,6 @@ def test_rows_have_the_schema_of_run_files_and_the_experiment_in_each(experiment
     assert labels_of(experiment.record, "raw") == same
     for row in found.to_pylist():
         assert row.items() >= same.items() and row["diverged_step"] is None
-
-
-def test_changes_of_the_protocol_are_a_map_that_sql_can_ask(toy_registry, planned):
-    (experiment,) = planned(toy_registry, "toy-largest", "toy-table", train_steps=7, model_scale=2)
-    (row, *_) = rows(experiment).to_pylist()
-    assert row["changes"] == [("model.scale", "2.0"), ("train.steps", "7")]
-    assert SCHEMA.field("changes").type == pa.map_(pa.string(), pa.string())
 
 
 def test_a_score_says_its_length_and_whether_models_are_trained_on_it_and_boards_show_it(experiment):

@@ -206,12 +206,6 @@ def test_a_training_that_was_done_is_not_repeated(toy_registry, planned, path):
     assert again.resumed and not whole.resumed
 
 
-def test_a_training_shorter_than_the_interval_writes_no_checkpoint(toy_registry, planned, path):
-    experiments = planned(toy_registry, "toy-walk", "toy-table", train_steps=5)
-    train(experiments, CPU, checkpoint=Checkpoint(path, 60))
-    assert not list(path.parent.iterdir())
-
-
 @pytest.mark.parametrize("spoil", [UNREADABLE["truncated"], FOREIGN["of more models"]], ids=["truncated", "of more models"])
 def test_an_unusable_checkpoint_is_reported_and_training_starts_anew_with_the_same_numbers(toy_registry, planned, path, spoil):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=["toy-mean"], train_steps=20)

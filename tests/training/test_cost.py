@@ -20,7 +20,7 @@ from lgbench.execution.workers import Setup
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate
 from lgbench.training import cost, data
-from lgbench.training.cost import StepCost, models_that_fit, step_cost
+from lgbench.training.cost import step_cost
 from lgbench.training.train import train
 
 FLOAT, INT, DOUBLE = 4, 8, 8
@@ -97,16 +97,6 @@ def test_a_run_that_does_not_fit_into_memory_is_refused_in_a_sentence_and_the_ot
     ):
         assert words in str(failure)
     assert ".py" not in str(failure)
-
-
-EACH = StepCost(peak=600, largest=1, kept=400)
-
-
-@pytest.mark.parametrize(("free", "models"), [(21_999, 10), (22_000, 11), (0, 1)])
-def test_as_many_models_fit_as_half_of_the_free_memory_holds_and_always_one(monkeypatch, free, models):
-    monkeypatch.setattr(cost, "free_memory", lambda device: free)
-    assert cost.SHARE_OF_MEMORY == 0.5
-    assert models_that_fit(EACH, CPU) == models
 
 
 def sizes(experiments, folder, execution) -> list[int]:
@@ -195,11 +185,9 @@ def test_a_model_that_does_not_fit_for_one_context_is_an_error_that_says_so(toy_
     [
         ("dyck-2-3", "pre-norm", "quick", False),
         ("dyck-2-3", "pre-norm", "short", True),
-        ("set-complement", "pre-norm", "short", True),
         ("max-retrieval", "pre-norm", "short", True),  # one program for all lengths
         ("max-retrieval", "set-attention", "short", False),  # a program for each length
         ("max-retrieval", "set-attention", "standard", True),
-        ("dictionary-lookup", "set-attention", "standard", True),
     ],
 )
 def test_compiling_follows_from_the_steps_for_each_program(registry, task, arch, protocol, pays):

@@ -24,16 +24,6 @@ def settings(task, **changes):
     return replace(PROTOCOLS["quick"].settings(task)[0], **{"batch": 3, **changes})
 
 
-@pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
-def test_a_stream_depends_on_its_seed_alone(task):
-    training = settings(task, steps=CHUNK + 5)
-    together = stream([(task, seed) for seed in (0, 1, 2)], training, CPU)
-    for (inputs, targets), beside in zip(alone(task, training, 1), together, strict=True):
-        assert torch.equal(inputs, beside.inputs[1])
-        assert torch.equal(targets, beside.targets[1])
-        assert not torch.equal(inputs, beside.inputs[0])
-
-
 @pytest.mark.parametrize("done", [1, CHUNK - 1, CHUNK, CHUNK + 3, CHUNK + 5])
 @pytest.mark.parametrize("task", [toys.Walk(), toys.Largest()], ids=lambda task: task.name)
 def test_a_stream_can_be_entered_after_any_step(task, done):
@@ -82,12 +72,6 @@ def test_a_seed_has_the_same_contexts_beside_models_of_other_tasks_and_others_on
         for model, (inputs, targets) in enumerate(single):
             assert torch.equal(together.inputs[model], inputs) and torch.equal(together.targets[model], targets)
         assert not torch.equal(together.inputs[0], together.inputs[3])
-
-
-def test_no_batch_repeats_within_or_across_chunks():
-    task = toys.Largest()
-    batches = list(alone(task, settings(task, steps=CHUNK + 9), 0))
-    assert len({inputs.sum().item() for inputs, _ in batches}) == len(batches)
 
 
 def test_lengths_cover_the_range_and_are_the_same_for_all_seeds():

@@ -128,9 +128,3 @@ def test_one_program_serves_all_lengths_with_dropout_as_without(registry, planne
 def test_a_model_without_sublayers_of_a_norm_scheme_is_refused(toy_registry, planned):
     with pytest.raises(UsageError, match="train.dropout=0.25 has no effect in toy-table, .*: train it without dropout"):
         planned(toy_registry, "toy-walk", "toy-table", train_dropout=RATE)
-
-
-@pytest.mark.parametrize("rate", ["-0.1", "1"])
-def test_a_rate_out_of_range_is_refused(registry, planned, rate):
-    with pytest.raises(UsageError, match="train.dropout=.* is out of range for tomita-1: it must be from 0 to 0.99"):
-        planned(registry, "tomita-1", "pre-norm", train_dropout=rate)

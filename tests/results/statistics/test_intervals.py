@@ -122,8 +122,3 @@ def test_the_effective_length_is_the_longest_before_the_first_that_misses_the_th
     lengths = [2**k for k in range(len(reached))]
     expected = [length for k, length in enumerate(lengths) if all(reached[: k + 1])]
     assert effective_length(lengths, reached) == max(expected, default=0)
-
-
-def test_lengths_without_an_answer_are_refused():
-    with pytest.raises(ValueError, match="shorter"):
-        effective_length([1, 2], [True])

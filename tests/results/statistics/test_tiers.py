@@ -57,8 +57,8 @@ def test_rank_intervals_count_better_and_worse_entries(values):
 
 
 @settings(max_examples=60, deadline=None)
-@given(tables(missing=0.2), st.randoms(use_true_random=False))
-def test_tiers_follow_the_order_of_means_and_separate_entries_that_differ(values, random):
+@given(tables(missing=0.2))
+def test_tiers_follow_the_order_of_means_and_separate_entries_that_differ(values):
     found = standing_all(values)
     tiers = [standing.tier for standing in found]
     assert tiers == sorted(tiers)
@@ -110,14 +110,6 @@ def test_with_few_seeds_in_common_the_order_of_all_means_stands():
 def test_standings_do_not_depend_on_the_order_of_seeds(values, random):
     order = random.sample(range(values.shape[1]), values.shape[1])
     assert standing_all(values[:, order]) == standing_all(values)
-
-
-def test_entries_that_are_clearly_different_have_a_tier_and_a_rank_each():
-    rng = np.random.default_rng(0)
-    values = np.arange(5)[:, None] + rng.normal(size=5) + 0.01 * rng.normal(size=(5, 5))
-    found = standing_all(values)
-    assert [(s.tier, s.best_rank, s.worst_rank) for s in found] == [(n, n, n) for n in range(1, 6)]
-    assert found[0].better_than == (1, 2, 3, 4) and found[4].better_than == ()
 
 
 def test_nobody_and_one_alone_have_standings():
