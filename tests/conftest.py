@@ -8,20 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-import toys
 from helpers.folders import TESTS
 from helpers.in_process import in_process, worker_processes  # noqa: F401  # fixtures
 from helpers.plain_training import CHEAP
 from helpers.planning import plan_of
 from helpers.processes import install
-from helpers.registries import BUILT_IN, with_essentials
+from helpers.registries import BUILT_IN, toys_and
 from helpers.saved_runs import saved_runs  # noqa: F401  # a fixture
 from helpers.tuned import tuned, tuned_everywhere  # noqa: F401  # fixtures
 from helpers.warm import warm  # noqa: F401  # a fixture
 
 import lgbench
 from lgbench.experiment.experiment import Experiment
-from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 
 
@@ -42,10 +40,7 @@ def registry() -> Registry:
 @pytest.fixture(scope="session")
 def toy_registry() -> Registry:
     """The toy plugins, with the built-in optimizer and metrics, and nothing else."""
-    registry = with_essentials()
-    registry.add(toys, "toys", Distribution("lgbench-toys", "1.2.3"))
-    assert not registry.problems()
-    return registry
+    return toys_and()
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 import torch
-from click.testing import CliRunner
+from helpers.commands import invoked
 from torch import nn
 from toys import WALK
 
 import lgbench
-from lgbench.cli.main import main
 from lgbench.errors import LgbenchError, RunFailed, RunFileError, Unsupported, UsageError
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
@@ -50,10 +49,6 @@ def values(rows, metric: str, weights: str = "raw") -> dict[int, float]:
 
 def shown(rows) -> set[int]:
     return set(rows.filter(rows["on_boards"])["length"].to_pylist())
-
-
-def command(*words: object):
-    return CliRunner().invoke(main, [str(word) for word in words], prog_name="lgbench")
 
 
 def test_a_model_that_lgbench_trained_has_the_numbers_of_its_run_to_the_bit(saved_runs):
@@ -154,7 +149,7 @@ def test_submit_verify_and_load_refuse_it_in_one_sentence(toys_alone, tmp_path):
     walk(uniform, results)
     (path,) = run_files.find(results)
     said = f"{path}: lgbench did not train its model: nobody can run it again, to verify or submit it"
-    submitted, verified = command("submit", results, "--out", boards), command("verify", results)
+    submitted, verified = invoked("submit", results, "--out", boards), invoked("verify", results)
     assert submitted.exit_code != 0 and submitted.output.count("lgbench did not train") == 1 and said in submitted.output
     assert verified.exit_code != 0 and verified.output.count("lgbench did not train") == 1 and said in verified.output
     assert not list(boards.rglob("*.parquet"))
@@ -186,7 +181,7 @@ def test_boards_show_external_models_apart_and_last(mixed):
     ]
     assert [board.protocol.name for board in results.boards("tvd", protocol="external")] == ["external", "external"]
     assert all(len(row.seeds) == 2 for board in boards for row in board.rows if board.lengths[-1] == 16)
-    shown = command("leaderboard", "--results", mixed, "--protocol", "external")
+    shown = invoked("leaderboard", "--results", mixed, "--protocol", "external")
     assert shown.exit_code == 0 and shown.output.count("lgbench did not train these models") == 2
     assert "in distribution to length 6" in shown.output and "toy-table" not in shown.output
 
@@ -198,7 +193,6 @@ def test_boards_show_external_models_apart_and_last(mixed):
         ({"task": "all"}, "all is 3 tasks, and a model is for one: name one of them"),
         ({"lengths": []}, r"lengths is \[\], expected 1 to 100 whole numbers from 1 on"),
         ({"lengths": [0, 4]}, "whole numbers from 1 on"),
-        ({"lengths": [4.5]}, "whole numbers from 1 on"),
         ({"lengths": [4, "a"]}, "whole numbers from 1 on"),
         ({"lengths": 40}, "lengths is 40, expected 1 to 100 whole numbers from 1 on"),
         ({"lengths": [65], "set": {}}, "evaluate.max_length=65 is out of range for toy-walk"),
@@ -207,7 +201,6 @@ def test_boards_show_external_models_apart_and_last(mixed):
         ({"set": {"evaluate.contexts": 0}}, "evaluate.contexts=0 is out of range"),
         ({"name": "My Model"}, "a model cannot have the name 'My Model': use lower-case letters"),
         ({"name": "raw"}, "a model cannot have the name 'raw'"),
-        ({"name": 7}, "a model cannot have the name 7"),
         ({"model": None}, "the model is None, expected a module or a function"),
         ({"seed": -1}, "the seed is -1, expected a whole number"),
         ({"device": "warp"}, "device 'warp' cannot be used here"),
@@ -253,7 +246,7 @@ def test_answers_that_are_not_sound_are_said_and_not_ranked(toys_alone, tmp_path
 
 
 def test_the_protocol_is_no_training(toys_alone):
-    done = command("run", "--task", "toy-walk", "--arch", "toy-table", "--protocol", "external")
+    done = invoked("run", "--task", "toy-walk", "--arch", "toy-table", "--protocol", "external")
     assert (
         done.exit_code == 2 and "external is for models that were trained elsewhere: use lgbench.evaluate_model" in done.output
     )

@@ -6,11 +6,9 @@ import re
 
 import pytest
 import torch
-from click.testing import CliRunner, Result
+from helpers.commands import invoked
 
 from lgbench import selftest
-from lgbench.cli.main import main
-from lgbench.extensions.registry import Registry
 
 TITLES = [
     "The numbers of a CPU, with every norm scheme on one task, and four on every task",
@@ -22,21 +20,17 @@ TITLES = [
 ]
 
 
-def lgbench(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = lgbench("selftest")
+    result = invoked("selftest")
     assert result.exit_code == 2 and "device 'cuda' cannot be used here" in result.stderr
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
 def test_every_part_runs_on_a_cpu_and_stands_in_the_report(tmp_path):
-    result = lgbench("selftest", "--device", "cpu", "--small", "--out", str(tmp_path / "report.md"))
+    result = invoked("selftest", "--device", "cpu", "--small", "--out", tmp_path / "report.md")
     assert result.exit_code == 0, result.output
     report = (tmp_path / "report.md").read_text()
     assert re.findall("^## (.*): holds$", report, re.MULTILINE) == TITLES
@@ -51,7 +45,7 @@ def test_a_part_that_fails_is_told_and_the_others_go_on(tmp_path, monkeypatch):
 
     for name in ("same_numbers", "captured", "pace", "standard"):
         monkeypatch.setattr(selftest.Selftest, name, broken)
-    result = lgbench("selftest", "--device", "cpu", "--small", "--out", str(tmp_path / "report.md"))
+    result = invoked("selftest", "--device", "cpu", "--small", "--out", tmp_path / "report.md")
     assert result.exit_code == 1 and "some part does not hold on cpu" in result.stderr
     report = (tmp_path / "report.md").read_text()
     assert report.count(": FAILS") == 4 and report.count("RuntimeError: out of order") == 4

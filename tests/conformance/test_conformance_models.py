@@ -143,10 +143,6 @@ def of_none(self, signature, parts, *, width: int | None = None):
     return AVERAGES.build(signature, parts)
 
 
-def without_star(self, signature, parts, width=8):
-    return AVERAGES.build(signature, parts)
-
-
 class OfNoise(nn.Module):
     """A right use of random numbers: in training alone, from the numbers that the model is given."""
 
@@ -257,14 +253,11 @@ ALONE = "a seed does not depend on who is trained beside it"
 GRAPH = "its training step is one graph"
 
 ARCHITECTURES = [
-    (but(AVERAGES, defaults={"nrom": "pre-norm"}), PARTS, "name a 'nrom', which is no kind of part; known: norm, attention"),
     (but(AVERAGES, defaults={"norm": "pre-nrom"}), PARTS, "not installed: no norm 'pre-nrom'; did you mean 'pre-norm'?"),
     (but(AVERAGES, build=dividing_by), OPTIONS, "with heads=0 it raised ZeroDivisionError: integer division or modulo by"),
     (but(AVERAGES, build=of_none), OPTIONS, "the option width of averages has the default None, expected an int, float, bool"),
-    (but(AVERAGES, build=without_star), OPTIONS, "`--set` cannot reach width of without_star: put a star before, as in "),
     (silent("embed"), ASKS_NORMS, "does not ask the norm scheme for `embed`"),
     (silent("residual"), ASKS_NORMS, "asks the norm scheme for neither `residual` nor `output`, "),
-    (silent("head", "gain"), ASKS_NORMS, "for `head` and `gain`, attention of layer 1: their norms would"),
     (given(attention=lambda attention: without(attention, needs=frozenset())), FEEDS_ATTENTION, "query_input and key_input"),
     (given(position=lambda position: without(position, reads_tokens=False)), FEEDS_POSITION, "`embed` without the tokens of"),
     (

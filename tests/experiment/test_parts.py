@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 import torch
 from helpers.folders import PUBLISHED
 from helpers.plain_training import CPU
 from helpers.planning import plan_of
-from helpers.registries import parts_of, with_model
+from helpers.registries import parts_of, with_model, with_things
 from torch import Tensor, nn
 
-from lgbench import (
-    Attention,
-    AttentionSpec,
-    Need,
-    NormScheme,
-    Position,
-    Random,
-    SublayerSpec,
-    UsageError,
-    hookimpl,
-)
+from lgbench import Attention, AttentionSpec, Need, NormScheme, Position, Random, SublayerSpec, UsageError
 from lgbench.experiment.record import ProtocolUse
-from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.training.train import train
-
-
-def installed_and(kind: str, part: object) -> Registry:
-    """Everything that is installed, and a part."""
-    registry, module = Registry.load(), ModuleType("own")
-    setattr(module, f"lgbench_{kind}s", hookimpl(specname=f"lgbench_{kind}s")(lambda: [part]))
-    assert registry.add(module, "own", Distribution("own", "1")).error is None
-    return registry
 
 
 def test_a_norm_scheme_that_places_nothing_in_an_architecture_is_no_entry(registry):
@@ -94,15 +74,15 @@ ADDED = {
 @pytest.mark.parametrize("place", ADDED)
 def test_a_norm_scheme_with_one_place_that_an_architecture_has_is_an_entry(planned, place):
     added = type("Added", (Bare,), {place: ADDED[place]})()
-    assert [each.entry for each in planned(installed_and("norm", added), "max-retrieval", "set-attention+bare")] == [
-        "set-attention+bare"
-    ]
+    assert [
+        each.entry for each in planned(with_things(Registry.load(), norm=added), "max-retrieval", "set-attention+bare")
+    ] == ["set-attention+bare"]
 
 
 def test_a_norm_scheme_without_a_place_that_an_architecture_has_is_no_entry_there_and_one_elsewhere(planned):
     last = type("Last", (Bare,), {"final": lambda self, width: nn.LayerNorm(width)})()
     for norm in (Bare(), last):
-        known = installed_and("norm", norm)
+        known = with_things(Registry.load(), norm=norm)
         with pytest.raises(UsageError, match="bare places no norm in set-attention: leave it out"):
             planned(known, "max-retrieval", "set-attention+bare")
         assert len(planned(known, "max-retrieval", "bare")) == 1  # the residual connection is the scheme's own
@@ -142,7 +122,7 @@ def test_positions_are_counted_to_the_longest_input_of_the_task(planned):
         def rotate(self, spec: AttentionSpec) -> None:
             seen.append(spec.train_keys)
 
-    registry = installed_and("position", Counting())
+    registry = with_things(Registry.load(), position=Counting())
     planned(registry, ["set-complement"], "counting", train_max_length=16, evaluate_max_length=63)
     assert seen == [63, 16]
     seen.clear()
@@ -170,7 +150,7 @@ def test_an_attention_is_built_for_as_many_keys_as_the_last_query_sees_in_traini
             seen.append(k.shape[-2])
             return v[..., -q.shape[-2] :, :]
 
-    registry = installed_and("attention", Counting())
+    registry = with_things(Registry.load(), attention=Counting())
     for task, arch in (("max-retrieval", "set-attention+counting"), ("max-retrieval", "counting"), ("dyck-2-3", "counting")):
         (experiment,) = planned(registry, task, arch)
         built.clear()

@@ -88,13 +88,7 @@ def test_a_file_may_provide_a_task_whose_versions_never_share_a_board(tmp_path):
     assert experiment.build()
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("def broken(:", "SyntaxError"),
-        ("x = 1", "provides nothing"),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [("def broken(:", "SyntaxError"), ("x = 1", "provides nothing")])
 def test_a_broken_file_stops_the_command(tmp_path, text, said):
     path = file(tmp_path / "mine", text=text)
     with pytest.raises(PluginError, match=said) as refused:

@@ -8,18 +8,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from click.testing import CliRunner
+from helpers.commands import lgbench
 from helpers.folders import TESTS
 from helpers.processes import install
 
 from lgbench import Random
-from lgbench.cli.main import main
 from lgbench.extensions.registry import Registry
 
 
 @pytest.fixture(scope="module")
 def kl(tmp_path_factory):
-    """Results of toys and of the measurement, which is installed as anybody's plugin, and the commands of lgbench."""
+    """Results of toys and of the measurement, which is installed as anybody's plugin."""
     folder = tmp_path_factory.mktemp("kl")
     install(folder / "site", "kl", (TESTS / "helpers" / "kl.py").read_text(), "1.0", "lgbench-kl")
     install(folder / "site", "toys", (TESTS / "toys.py").read_text(), "1.2.3", "lgbench-toys")
@@ -30,19 +29,14 @@ def kl(tmp_path_factory):
         patch.setattr("lgbench.execution.device.git_commit", lambda: "0123456789abcdef0123456789abcdef01234567")
         results = folder / "results"
 
-        def command(*arguments: str) -> str:
-            done = CliRunner().invoke(main, [*arguments])
-            assert done.exit_code == 0, done.output
-            return done.output
-
         asked = "--task small --arch toy-table --average toy-mean --protocol short --seeds 0:5 --no-compile"
-        command("run", *asked.split(), "--results", str(results))
-        yield SimpleNamespace(command=command, results=results, folder=folder)
+        lgbench("run", *asked.split(), "--results", results)
+        yield results
 
 
 @pytest.mark.slow
 def test_a_run_measures_it_at_every_length_as_torch_does(kl):
-    rows = json.loads(kl.command("sql", "from results where metric = 'kl'", "--format", "json", "--results", str(kl.results)))
+    rows = json.loads(lgbench("sql", "from results where metric = 'kl'", "--format", "json", "--results", kl))
     assert {row["length"] for row in rows if row["task"] == "small-walk"} == set(range(1, 9))
     assert {row["metric_version"] for row in rows} == {1}
     task = Registry.load().tasks["small-walk"]
@@ -55,13 +49,13 @@ def test_a_run_measures_it_at_every_length_as_torch_does(kl):
 
 
 def test_boards_rank_by_it(kl):
-    boards = json.loads(kl.command("leaderboard", "--metric", "kl", "--format", "json", "--results", str(kl.results)))["boards"]
+    boards = json.loads(lgbench("leaderboard", "--metric", "kl", "--format", "json", "--results", kl))["boards"]
     assert boards and all(board["metric"]["name"] == "kl" for board in boards)
     means = [cell["mean"] for row in boards[0]["rows"] for cell in row["cells"] if cell["kind"] == "OOD"]
     assert means == sorted(means) and means[0] > 0
-    assert "KL" in kl.command("leaderboard", "--metric", "kl", "--results", str(kl.results))
+    assert "KL" in lgbench("leaderboard", "--metric", "kl", "--results", kl)
 
 
 def test_without_its_plugin_boards_still_show_it(kl, monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", "toys,small_tasks,lgbench_measurements,lgbench_optimizers")
-    assert "KL" in kl.command("leaderboard", "--metric", "kl", "--results", str(kl.results))
+    assert "KL" in lgbench("leaderboard", "--metric", "kl", "--results", kl)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from helpers.registries import BUILT_IN, parts_of
-from lgbench import Answers, Parts, Signature, Tokens, hookimpl
-from lgbench.extensions.loading import Distribution
+from helpers.registries import BUILT_IN, parts_of, with_things
+from lgbench import Answers, Parts, Signature, Tokens
 from lgbench.extensions.registry import Registry
 
 Weights = dict[str, Tensor]
@@ -23,13 +21,7 @@ TOKENS = Signature(Tokens(5), 5, Answers.EVERY_PREFIX)
 
 def built_in_and(**things: object) -> Registry:
     """The built-in plugins, and things by kind: `norm=MyNorm()`, or a list."""
-    registry, module = Registry.load({"LGBENCH_PLUGINS": ",".join(BUILT_IN)}), ModuleType("own")
-    for kind, thing in things.items():
-        provided = thing if isinstance(thing, list) else [thing]
-        setattr(module, f"lgbench_{kind}s", hookimpl(specname=f"lgbench_{kind}s")(lambda provided=provided: provided))
-    plugin = registry.add(module, "own", Distribution("own", "1"))
-    assert not plugin.error, plugin.error
-    return registry
+    return with_things(Registry.load({"LGBENCH_PLUGINS": ",".join(BUILT_IN)}), **things)
 
 
 def with_parts(registry: Registry, **parts: object) -> Parts:

@@ -46,15 +46,13 @@ def lgbench_tasks() -> Iterable[Task]:
     return SmallWalk(), SmallEven(), Alone()
 
 
-def registry(version: str = "1.0", **others: object) -> Registry:
-    """The essentials, the toys, the tasks above as a plugin of that version, and other modules by the name of their plugin."""
+def registry(version: str = "1.0") -> Registry:
+    """The essentials, the toys, and the tasks above as a plugin of that version."""
     module = ModuleType("small")
     module.lgbench_tasks = lgbench_tasks
     found = with_essentials()
     found.add(toys, "toys", Distribution("lgbench-toys", "1.2.3", installed="index"))
     found.add(module, "small", Distribution("lgbench-small", version, installed="index"))
-    for name, other in others.items():
-        found.add(other, name, Distribution(f"lgbench-{name}", "1.0", installed="index"))
     assert not found.problems()
     return found
 

@@ -1,4 +1,4 @@
-"""Registries of the built-in plugins and of the toys, with one plugin more."""
+"""Registries of the built-in plugins and of the toys, with things that a test makes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ BUILT_IN = (
     "lgbench_tasks",
     "lgbench_transformer",
 )
+HERE = Distribution("own", "1")
 BUILT_IN_METRICS = {"tvd", "accuracy", "exact_match", "roc_auc", "illegal_mass", "illegal_top"}
 
 
@@ -38,6 +39,24 @@ def with_essentials() -> Registry:
     return registry
 
 
+def with_things(registry: Registry, origin: Distribution = HERE, **things: object) -> Registry:
+    """The registry, and things by kind from one plugin: `norm=MyNorm()`, or a list."""
+    module = ModuleType("own")
+    for kind, thing in things.items():
+        provided = thing if isinstance(thing, list) else [thing]
+        setattr(module, f"lgbench_{kind}s", hookimpl(specname=f"lgbench_{kind}s")(lambda provided=provided: provided))
+    error = registry.add(module, "own", origin).error if things else None
+    assert not error, error
+    return registry
+
+
+def toys_and(origin: Distribution = HERE, **things: object) -> Registry:
+    """A registry of the essentials, the toys, and these things from `origin`."""
+    registry = with_essentials()
+    registry.add(toys, "toys", Distribution("lgbench-toys", "1.2.3"))
+    return with_things(registry, origin, **things)
+
+
 def with_model(model) -> Registry:
     """The toys and an architecture `toy-own` that builds this model."""
 
@@ -47,10 +66,4 @@ def with_model(model) -> Registry:
         def build(self, signature, parts):
             return model()
 
-    module = ModuleType("own")
-    module.lgbench_architectures = hookimpl(specname="lgbench_architectures")(lambda: [Own()])
-    registry = with_essentials()
-    for plugin in (toys, module):
-        registry.add(plugin, plugin.__name__, Distribution(plugin.__name__, "1"))
-    assert not registry.problems()
-    return registry
+    return toys_and(architecture=Own())

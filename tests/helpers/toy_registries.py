@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import torch
 import toys
 
 import lgbench_measurements
 import lgbench_optimizers
-from helpers.registries import with_essentials
-from lgbench import Answers, Batch, Signature, Tokens, hookimpl
+from helpers.registries import toys_and
+from lgbench import Answers, Batch, Signature, Tokens
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import Evaluation, ExperimentRecord, ProtocolUse, Training
-from lgbench.extensions.loading import Distribution
-from lgbench.extensions.registry import Registry
 
-HERE = Distribution("own", "1")
+__all__ = ["METRICS", "Marked", "Weighted", "but", "experiment_of", "toys_and"]
 
 
 def but(thing, **changes):
     """The thing with other attributes and methods than its own."""
     return type("Changed", (type(thing),), {"__doc__": type(thing).__doc__, **changes})()
-
-
-def toys_and(origin: Distribution = HERE, **things: object) -> Registry:
-    """A registry of the essentials, the toys, and things by kind: `norm=MyNorm()`, or a list. These come from `origin`."""
-    registry = with_essentials()
-    registry.add(toys, "toys", Distribution("lgbench-toys", "1.2.3"))
-    module = ModuleType("own")
-    for kind, thing in things.items():
-        setattr(
-            module,
-            f"lgbench_{kind}s",
-            hookimpl(specname=f"lgbench_{kind}s")(lambda thing=thing: thing if isinstance(thing, list) else [thing]),
-        )
-    error = registry.add(module, "own", origin).error if things else None
-    assert not error, error
-    return registry
 
 
 class Weighted(toys.Walk):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import torch
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.plain_training import CPU
 from helpers.planning import plan_of
 from helpers.registries import BUILT_IN_METRICS, with_model
@@ -23,7 +23,6 @@ from torch import nn
 import lgbench
 from lgbench import AttentionSpec, Need, Random
 from lgbench.attending import masked_logits, needed_inputs
-from lgbench.cli.main import main
 from lgbench.extensions.registry import Registry
 from lgbench.internals.sight import PartsSight, Sight, attention_weights
 from lgbench.measurement import probing
@@ -437,11 +436,6 @@ def test_a_plugin_adds_a_probe_in_one_file(runs):
     assert "final_norm.py" not in {plugin["name"] for plugin in run_files.metadata(path)["plugins"] if plugin["takes_part"]}
 
 
-def command(*arguments):
-    done = CliRunner().invoke(main, [*map(str, arguments)])
-    return done.exit_code, done.output
-
-
 def test_no_board_ranks_by_a_probe(runs):
     results = Results(runs / "with")
     assert {*results.ranking_names} == BUILT_IN_METRICS and "attention_entropy" in results.metric_names
@@ -451,15 +445,15 @@ def test_no_board_ranks_by_a_probe(runs):
         (["compare", "peri-norm", "pre-norm"], unranked),
         (["plot", "--x", "step", "--out", "x.json"], "attention_entropy is a probe, which is read when a model is trained"),
     ):
-        code, said = command(*words, "--metric", "attention_entropy", "--results", runs / "with")
-        assert code == 2 and why in said
+        done = invoked(*words, "--metric", "attention_entropy", "--results", runs / "with")
+        assert done.exit_code == 2 and why in done.output
     assert {board.metric.name for name in results.ranking_names for board in results.boards(name)} <= {*results.ranking_names}
 
 
 def test_a_plot_draws_the_mean_over_layers_and_heads_with_its_exponent(runs, tmp_path):
     out = tmp_path / "std.json"
     asked = ("plot", "--metric", "output_std", "--loglog", "--fit", "--results", runs / "with", "--out", out)
-    assert command(*asked)[0] == 0
+    assert invoked(*asked).exit_code == 0
     spec = json.loads(out.read_text())
     (cells,) = (rows for name, rows in spec["datasets"].items() if name.startswith("cells"))
     _, rows = Results(runs / "with").ask(
@@ -474,7 +468,7 @@ def test_a_plot_draws_the_mean_over_layers_and_heads_with_its_exponent(runs, tmp
 def test_a_map_has_a_row_for_each_layer(runs, tmp_path):
     out = tmp_path / "map.json"
     asked = ("plot", "--metric", "attention_entropy", "--heatmap", "--head", 1, "--results", runs / "with", "--out", out)
-    assert command(*asked)[0] == 0
+    assert invoked(*asked).exit_code == 0
     assert '"layer": 1' in out.read_text()
     for words, said in (
         (["--metric", "logit_gap", "--heatmap"], "is of whole models, which have no layers"),
@@ -482,8 +476,8 @@ def test_a_map_has_a_row_for_each_layer(runs, tmp_path):
         (["--metric", "output_std", "--heatmap", "--fit"], "--heatmap draws all layers"),
         (["--metric", "output_std", "--layer", "99"], "no run has layer 99 of output_std; layers that were read: 1"),
     ):
-        code, found = command("plot", *words, "--results", runs / "with", "--out", out)
-        assert code == 2 and said in found
+        done = invoked("plot", *words, "--results", runs / "with", "--out", out)
+        assert done.exit_code == 2 and said in done.output
 
 
 def test_names_of_probes_are_checked_before_anything_is_trained():
@@ -498,6 +492,6 @@ def test_a_run_that_is_there_without_a_probe_is_named(runs):
     settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
     asked = "run --task max-retrieval --arch peri-norm --average none --protocol quick --seeds 0:2 --device cpu --workers 1"
     words = [*asked.split(), *settings, "--no-compile", "--probe", "attention_max", "--results", runs / "without"]
-    code, said = command(*words)
-    assert code == 0 and "2 runs were done before and not run again" in said
-    assert "2 runs lack the probe attention_max (version 1): run again with another --results folder" in said
+    done = invoked(*words)
+    assert done.exit_code == 0 and "2 runs were done before and not run again" in done.output
+    assert "2 runs lack the probe attention_max (version 1): run again with another --results folder" in done.output

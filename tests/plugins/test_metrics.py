@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from lgbench import Predictions, StringScores
 from lgbench_measurements import RocAuc, TotalVariation
-from lgbench_measurements.functions import (
-    illegal_mass,
-    illegal_top,
-    roc_auc,
-    support_found,
-    total_variation,
-)
+from lgbench_measurements.functions import illegal_mass, illegal_top, roc_auc, support_found, total_variation
 
 levels = st.integers(0, 4)  # few levels, so ties are common
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.run_files import simulated, write_rows
 from scipy.stats import spearmanr
 
 import lgbench_measurements
-from lgbench.cli.main import main
 from lgbench.errors import UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.figure import LETTER
@@ -139,8 +139,7 @@ def test_runs_without_probes_are_told_in_a_sentence(tmp_path):
         predictors(Results(tmp_path))
 
 
-def command(*words):
-    return CliRunner().invoke(main, ["predictors", *map(str, words)])
+command = partial(invoked, "predictors")
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,10 +13,10 @@ from helpers import kl, published
 from helpers.filed import check_filed
 from helpers.plain_training import CPU
 from helpers.published import forged, put_right
+from helpers.registries import with_things
 from helpers.toy_registries import METRICS, experiment_of
 from helpers.tuned import GRID, SEEDS
 
-from lgbench import hookimpl
 from lgbench.contracts import Answers
 from lgbench.errors import Refused
 from lgbench.execution import device
@@ -25,6 +24,7 @@ from lgbench.execution.command import Command
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.experiment.plan import plan
 from lgbench.experiment.record import Evaluation, Training
+from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.evaluate import evaluate
 from lgbench.options import RunOptions
@@ -107,9 +107,7 @@ class Slow(AdamW):
 
 
 def test_a_run_with_another_optimizer_is_what_it_says(tmp_path):
-    module = ModuleType("slow")
-    module.lgbench_optimizers = hookimpl(specname="lgbench_optimizers")(lambda: [Slow()])
-    installed = published.registry(slow=module)
+    installed = with_things(published.registry(), Distribution("lgbench-slow", "1.0", installed="index"), optimizer=Slow())
     (path,) = published.make(tmp_path, seeds=[3], task="small-even", installed=installed, optimizer="toy-slow")
     run, wrong = read(path, installed)
     assert not wrong and run.experiment.entry == "toy-table+toy-nothing+toy-slow"
@@ -242,9 +240,7 @@ class KlWithChance(kl.KlDivergence):
 @cache
 def with_kl(measurement=KlWithChance) -> Registry:
     """Everything that is published, and the plugin of a stranger with one measurement."""
-    module = ModuleType("kl")
-    module.lgbench_measurements = hookimpl(specname="lgbench_measurements")(lambda: [measurement()])
-    return published.registry(kl=module)
+    return with_things(published.registry(), Distribution("lgbench-kl", "1.0", installed="index"), measurement=measurement())
 
 
 @pytest.fixture(scope="module")
