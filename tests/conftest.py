@@ -13,6 +13,7 @@ from helpers.in_process import in_process, worker_processes  # noqa: F401  # fix
 from helpers.plain_training import CHEAP
 from helpers.planning import plan_of
 from helpers.processes import install
+from helpers.published import installed  # noqa: F401  # a fixture
 from helpers.registries import BUILT_IN, toys_and
 from helpers.saved_runs import saved_runs  # noqa: F401  # a fixture
 from helpers.tuned import tuned, tuned_everywhere  # noqa: F401  # fixtures

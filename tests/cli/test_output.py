@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from helpers.norm_sources import norm_source
 from helpers.processes import install, python
 from helpers.run_files import simulated, write_rows
 from helpers.warm import Warm
@@ -21,26 +22,6 @@ from lgbench.cli.main import main
 from lgbench.results import run_files
 from lgbench.terminal import MAX_SENTENCE, printable, sentence
 
-NORM = """
-import atexit, os, signal, sys, threading, time
-from lgbench import NormScheme, hookimpl
-
-{first}
-
-class Nothing(NormScheme):
-    {about}
-    name = "{name}"
-
-    def embed(self, *given):
-        return None
-
-    residual = output = final = embed
-
-@hookimpl
-def lgbench_norms():
-    {then}
-    return [Nothing()]
-"""
 LOUD = """
 def shout():
     while True:
@@ -58,8 +39,7 @@ COMMAND = "from lgbench.cli.main import main; main(prog_name='lgbench')"
 
 
 def plugin(folder: Path, module: str, first: str = "", then: str = "pass", about: str = "'Nothing.'", **named: str) -> None:
-    text = NORM.format(first=first, then=then, about=about, name=module.replace("_", "-"))
-    install(folder, module, text, **named)
+    install(folder, module, norm_source(module.replace("_", "-"), first, then, about=about), **named)
 
 
 def command(folder: Path, *arguments: str, plugins: str = "loud") -> subprocess.CompletedProcess[str]:

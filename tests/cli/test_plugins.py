@@ -10,38 +10,10 @@ from pathlib import Path
 
 import pytest
 from helpers.commands import invoked
+from helpers.norm_sources import norm_source
 from helpers.processes import install
 
 from lgbench.cli.main import main
-
-NORM = """
-import sys
-import time
-
-from lgbench import NormScheme, hookimpl
-
-{first}
-
-
-class Nothing(NormScheme):
-    name = "{name}"
-
-    def embed(self, *given):
-        return None
-
-    residual = output = final = embed
-
-
-@hookimpl
-def lgbench_norms():
-    return [Nothing()]
-"""
-
-
-def norm(name: str, first: str = "") -> str:
-    """A module that provides a norm of that name, and does `first` when it is imported."""
-    return NORM.format(name=name, first=first)
-
 
 command = partial(invoked, "plugins")
 
@@ -71,10 +43,10 @@ def site(tmp_path):
 def troubled(tmp_path_factory):
     """The output as a table and as JSON, where three plugins are in trouble and one is not."""
     folder = tmp_path_factory.mktemp("troubled")
-    install(folder, "a_healthy", norm("kept"), "2.0")
+    install(folder, "a_healthy", norm_source("kept"), "2.0")
     install(folder, "a_broken", "import no_such_module_at_all", "1.1")
-    install(folder, "a_talker", norm("talking", "print('hello, world')"), "1.2")
-    install(folder, "a_sleeper", norm("sleeping", "time.sleep(0.3)"), "1.3")
+    install(folder, "a_talker", norm_source("talking", "print('hello, world')"), "1.2")
+    install(folder, "a_sleeper", norm_source("sleeping", "time.sleep(0.3)"), "1.3")
     results = []
     for words in ([], ["--json"]):
         with seen(folder) as patch:
@@ -134,7 +106,7 @@ def test_a_plugin_that_is_a_nuisance_works_and_is_noted(troubled, plugin, versio
 
 
 def test_not_even_a_package_above_the_plugin_or_a_process_it_starts_writes_to_standard_output(site, monkeypatch, capfd):
-    install(site, "a_shouter", norm("shouting", "import os; os.system('echo from a process')"))
+    install(site, "a_shouter", norm_source("shouting", "import os; os.system('echo from a process')"))
     (site / "a_shouter-1.0.dist-info" / "entry_points.txt").write_text("[lgbench]\na_shouter = above.a_shouter\n")
     (site / "above").mkdir()
     (site / "above" / "__init__.py").write_text("print('from above')\n")
@@ -148,7 +120,7 @@ def test_not_even_a_package_above_the_plugin_or_a_process_it_starts_writes_to_st
 
 
 def test_notes_alone_are_no_failure(site, monkeypatch):
-    install(site, "a_talker", norm("talking", "print('hello')"))
+    install(site, "a_talker", norm_source("talking", "print('hello')"))
     monkeypatch.setenv("LGBENCH_PLUGINS", "a_talker")
     result = command()
     assert result.exit_code == 0 and "prints when it is imported" in result.stdout
@@ -156,7 +128,7 @@ def test_notes_alone_are_no_failure(site, monkeypatch):
 
 def test_a_file_is_a_plugin_with_its_path_and_its_content_for_a_version(tmp_path, monkeypatch):
     path = tmp_path / "my_norm.py"
-    path.write_text(norm("of-a-file"))
+    path.write_text(norm_source("of-a-file"))
     monkeypatch.setenv("LGBENCH_PLUGINS", "lgbench_averaging")
     shown, as_json = command("--plugin", path), command("--json", "--plugin", path)
     (found,) = [plugin for plugin in json.loads(as_json.stdout)["plugins"] if plugin["plugin"] == "my_norm"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.made_runs import made
+from helpers.norm_sources import norm_source
 from helpers.plain_training import CPU
 from helpers.plain_training import initial as untrained
 from helpers.processes import install
@@ -22,40 +23,6 @@ from lgbench.errors import PluginError
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.evaluate import evaluate
 
-NORM = """
-import os, threading
-import torch
-from torch import nn
-from lgbench import NormScheme, hookimpl
-
-DEFAULTS = {{"scale": 1.0}}
-{first}
-
-class Residual(nn.Module):
-    def __init__(self, sublayer):
-        super().__init__()
-        self.sublayer = sublayer
-
-    def forward(self, x):
-        {forward}
-        return x + DEFAULTS["scale"] * self.sublayer(x)
-
-class Scheme(NormScheme):
-    name = "{name}"
-
-    def embed(self, *given):
-        return nn.Identity()
-
-    output = final = embed
-
-    def residual(self, spec, sublayer):
-        {build}
-        return Residual(sublayer)
-
-@hookimpl
-def lgbench_norms():
-    return [Scheme()]
-"""
 TASK = """
 from lgbench import Budget, hookimpl
 from lgbench_tasks.tomita import Tomita
@@ -90,11 +57,6 @@ except RunFailed as error:
 """
 
 
-def norm(name: str, first: str = "", forward: str = "pass", build: str = "pass") -> str:
-    """Source of a plugin that acts when it is imported, used or built."""
-    return NORM.format(name=name.replace("_", "-"), first=first, forward=forward, build=build)
-
-
 def ran(site: Path, results: Path, *entries: str) -> str:
     command = [sys.executable, "-c", RUN, str(results), json.dumps(entries)]
     environ = os.environ | {"PYTHONPATH": str(site)}
@@ -106,11 +68,11 @@ def ran(site: Path, results: Path, *entries: str) -> str:
 @pytest.mark.slow
 def test_hostile_plugins_beside_others_change_no_bit_of_their_runs(tmp_path):
     quiet, hostile = tmp_path / "quiet", tmp_path / "hostile"
-    install(quiet, "a_healthy", norm("a_healthy"))
+    install(quiet, "a_healthy", norm_source("a-healthy"))
     ran(quiet, tmp_path / "alone", "pre-norm", "a-healthy")
-    install(hostile, "a_healthy", norm("a_healthy"))
+    install(hostile, "a_healthy", norm_source("a-healthy"))
     for name, acts in HOSTILE.items():
-        install(hostile, name, norm(name, **acts))
+        install(hostile, name, norm_source(name.replace("_", "-"), **acts))
     said = ran(hostile, tmp_path / "beside", "pre-norm", "a-healthy", *(name.replace("_", "-") for name in HOSTILE))
     alone, beside = made(tmp_path / "alone"), made(tmp_path / "beside")
     assert len(alone) == 4 and alone.items() <= beside.items()
@@ -123,7 +85,7 @@ def test_an_import_leaves_the_settings_of_the_command_as_they_were(tmp_path, mon
     monkeypatch.syspath_prepend(tmp_path)
     threads = torch.get_num_threads()
     act = f"os.environ['MY_SWITCH'] = '1'; torch.set_num_threads({threads + 1}); torch.set_default_dtype(torch.float64)"
-    install(tmp_path, "sets_switches", norm("switch", act))
+    install(tmp_path, "sets_switches", norm_source("switch", act))
     registry = Registry.load({"LGBENCH_PLUGINS": "sets_switches"})
     assert not registry.problems() and "MY_SWITCH" not in os.environ
     assert torch.get_num_threads() == threads and torch.get_default_dtype() is torch.float32
@@ -139,8 +101,8 @@ def test_a_task_that_writes_into_the_defaults_of_all_tasks_is_told_so(tmp_path):
 
 def test_only_the_plugins_that_take_part_are_imported(tmp_path):
     files = [tmp_path / "mine.py", tmp_path / "broken.py"]
-    files[0].write_text(norm("mine"))
-    files[1].write_text(norm("broken", "1 / 0"))
+    files[0].write_text(norm_source("mine"))
+    files[1].write_text(norm_source("broken", "1 / 0"))
     with pytest.raises(PluginError, match="ZeroDivisionError"):
         Registry.load(files=files)
     registry = Registry.load(files=files, only=["mine.py"])

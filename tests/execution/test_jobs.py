@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import toys
 from helpers import notebook
-from helpers import tuned as tuned_protocol
+from helpers.commands import rows
 from helpers.folders import ROOT
 from helpers.logged import SETTINGS, numbers_in, numbers_of
+from helpers.made_runs import made
 
 import lgbench
 from lgbench import Executor, Pool, UsageError
@@ -25,7 +26,7 @@ from lgbench.execution.workers import Local
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.options import RunOptions
-from lgbench.results import run_files
+from lgbench.results.run_files import TUNING
 
 GUIDE = ROOT / "docs" / "how-to" / "write-an-executor.md"
 TOYS = {"protocol": "quick", "average": "toy-mean", "compile": False, "set": SETTINGS, "seeds": (0, 1)}
@@ -39,10 +40,6 @@ def processes(tmp_path) -> Path:
     return path
 
 
-def values(folder: Path) -> dict[str, list[dict[str, object]]]:
-    return {str(path.relative_to(folder)): run_files.read(path).to_pylist() for path in folder.rglob("*.parquet")}
-
-
 @pytest.mark.slow
 def test_processes_of_the_guide_make_what_one_process_makes_and_tell_loggers(processes, tmp_path, toys_alone, monkeypatch):
     monkeypatch.setenv("NOTEBOOK", str(tmp_path / "pages"))
@@ -51,7 +48,7 @@ def test_processes_of_the_guide_make_what_one_process_makes_and_tell_loggers(pro
     lgbench.run("toy-largest", "toy-table", **asked, workers=1, results=tmp_path / "alone")
     own = {"executor": "processes", "executor_options": {"number": 2}, "plugins": plugins, "logger": "notebook"}
     lgbench.run("toy-largest", "toy-table", **asked, **own, results=tmp_path / "jobs")
-    assert values(tmp_path / "jobs") == values(tmp_path / "alone") and len(values(tmp_path / "jobs")) == 2
+    assert rows(tmp_path / "jobs") == rows(tmp_path / "alone") and len(rows(tmp_path / "jobs")) == 2
     assert not (tmp_path / "jobs" / UNFINISHED).exists()
     pages = notebook.read(tmp_path / "pages")
     assert {name: numbers_of(page) for name, page in pages.items()} == {
@@ -64,7 +61,8 @@ def test_jobs_try_learning_rates_as_one_process_does(processes, tuned_everywhere
     asked = {"protocol": "tuned", "seeds": [0], "compile": False, "average": "toy-mean", "population": 3}
     lgbench.run("toy-walk", "toy-table", **asked, workers=1, results=tmp_path / "alone")
     lgbench.run("toy-walk", "toy-table", **asked, executor="processes", plugins=[processes], results=tmp_path / "jobs")
-    assert tuned_protocol.values(tmp_path / "jobs") == tuned_protocol.values(tmp_path / "alone") != {}
+    for place in (".", TUNING):
+        assert made(tmp_path / "jobs" / place) == made(tmp_path / "alone" / place) != {}
 
 
 @dataclass(frozen=True)

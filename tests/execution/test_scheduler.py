@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 import toys
+from helpers.commands import left
 from helpers.in_process import InProcess, run_here
 from helpers.made_runs import made
 from helpers.plain_training import CHEAP, CPU
-from helpers.queues import abandon, finish, left, take
+from helpers.queues import abandon, finish, take
 from helpers.toy_registries import but, toys_and
 
 from lgbench import Random
@@ -64,7 +65,7 @@ def test_the_order_of_populations_changes_no_bit_and_nothing_else_is_left(planne
     outcome = run(planned_grid(planned), tmp_path, Reversed)
     assert made(tmp_path) == local
     assert {path.name for path in outcome.written} == local.keys() and not outcome.failed and not outcome.found
-    assert left(tmp_path) == set()
+    assert left(tmp_path) == []
 
 
 class Failing(toys.Walk):
@@ -100,7 +101,7 @@ def test_a_population_that_fails_is_reported_with_its_place_and_stops_no_other(p
         assert isinstance(failure, RunFailed) and isinstance(failure.__cause__, ValueError)
         for said in ("toy-failing", entry, "3 models", "ValueError: no contexts today", "test_scheduler.py:"):
             assert said in str(failure)
-    assert left(tmp_path) == set()
+    assert left(tmp_path) == []
     again = run(experiments, tmp_path, population=None)
     assert set(again.found) == expected and not again.written and len(again.failed) == 2
 
@@ -142,7 +143,7 @@ def test_a_first_step_that_fails_is_reported_before_any_pool_sees_it(planned, tm
     (failure,) = outcome.failed
     assert "toy-none" in str(failure) and "no contexts today" in str(failure)
     assert [each.population.runs[0].task for each in seen] == ["toy-largest"] and len(outcome.written) == 2
-    assert left(tmp_path) == set()
+    assert left(tmp_path) == []
 
 
 def test_an_interrupt_reaches_whoever_started_the_run_and_what_is_done_stays(planned, local, tmp_path):
@@ -155,7 +156,7 @@ def test_an_interrupt_reaches_whoever_started_the_run_and_what_is_done_stays(pla
     with pytest.raises(KeyboardInterrupt):
         run(planned_grid(planned), tmp_path, Impatient)
     before = made(tmp_path)
-    assert len(before) == 3 and before.items() <= local.items() and left(tmp_path) == set()
+    assert len(before) == 3 and before.items() <= local.items() and left(tmp_path) == []
     run(planned_grid(planned), tmp_path)
     assert made(tmp_path) == local
 

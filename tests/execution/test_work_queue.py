@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import toys
+from helpers.commands import left
 from helpers.folders import TESTS
 from helpers.plain_training import CPU
-from helpers.queues import abandon, checkpoint_of, finish, left, queue_on, take, taken
+from helpers.queues import abandon, checkpoint_of, finish, queue_on, take, taken
 from helpers.toy_registries import but, toys_and
 
 from lgbench.execution import work_queue
@@ -29,7 +30,7 @@ def runs(toy_registry, planned):
 def test_a_population_that_stops_without_a_checkpoint_leaves_nothing(tmp_path, runs, error):
     with pytest.raises(error), taken(tmp_path, runs):
         raise error
-    assert left(tmp_path) == set()
+    assert left(tmp_path) == []
 
 
 @pytest.mark.parametrize("error", [OSError(ENOSPC, "no space left"), KeyboardInterrupt()], ids=["full disk", "interrupt"])
@@ -40,7 +41,7 @@ def test_a_population_that_stops_keeps_its_checkpoint_until_all_runs_are_written
     with taken(tmp_path, runs) as again:
         assert again.experiments == list(runs[:4]) and checkpoint_of(again).read_text() == "a state"
         finish(tmp_path, runs)
-    assert left(tmp_path) == set()
+    assert left(tmp_path) == []
 
 
 def test_an_interrupt_after_the_first_run_file_keeps_the_members_together(tmp_path, runs):
@@ -51,7 +52,7 @@ def test_an_interrupt_after_the_first_run_file_keeps_the_members_together(tmp_pa
     with taken(tmp_path, runs, most=100) as population:
         assert population.experiments == list(runs[:4])
         finish(tmp_path, runs)
-    assert left(tmp_path) == set()
+    assert left(tmp_path) == []
 
 
 def test_a_run_that_is_taken_is_taken_by_no_one_else(tmp_path, runs):
@@ -62,7 +63,7 @@ def test_a_run_that_is_taken_is_taken_by_no_one_else(tmp_path, runs):
         assert mine.folder.exists() and not yours.folder.exists()
         with taken(tmp_path, runs) as again:
             assert again.experiments == yours.experiments
-    assert left(tmp_path) == set()
+    assert left(tmp_path) == []
 
 
 def test_a_run_that_has_a_file_is_not_taken(tmp_path, runs):
@@ -71,7 +72,7 @@ def test_a_run_that_has_a_file_is_not_taken(tmp_path, runs):
         assert population.experiments == [*runs[:2], *runs[5:]]
         finish(tmp_path, population.experiments)
     assert take(tmp_path, runs) is None
-    assert left(tmp_path) == set()
+    assert left(tmp_path) == []
 
 
 @pytest.mark.parametrize(("most", "sizes"), [(4, [4, 4, 2]), (10, [10]), (100, [10]), (1, [1] * 10)])
@@ -123,7 +124,7 @@ def test_a_population_whose_runs_are_all_there_is_removed(tmp_path, runs):
     folder = abandon(take(tmp_path, runs, most=4))
     finish(tmp_path, runs[:4])
     queue_on(tmp_path, runs[5:]).clear()
-    assert not folder.exists() and left(tmp_path) == set()
+    assert not folder.exists() and left(tmp_path) == []
 
 
 def test_a_population_that_other_commands_asked_for_is_left_to_them(tmp_path, runs):
@@ -160,7 +161,7 @@ def test_a_population_without_a_usable_record_is_trained_afresh(tmp_path, runs, 
     assert checkpoint_of(held).exists(), "while a process trains it, it stays"
     abandon(held)
     queue_on(tmp_path, runs).clear()
-    assert left(tmp_path) == set()
+    assert left(tmp_path) == []
 
 
 def test_a_record_that_the_disk_does_not_give_now_keeps_what_was_trained(tmp_path, runs, monkeypatch):
@@ -187,7 +188,7 @@ def test_a_population_that_cannot_be_begun_leaves_nothing_and_its_runs_free(tmp_
     with monkeypatch.context() as patch, pytest.raises(type(error)):
         patch.setattr(Path, "write_bytes", fails)
         take(tmp_path, runs)
-    assert left(tmp_path) == set()
+    assert left(tmp_path) == []
     with taken(tmp_path, runs) as population:
         assert population.experiments == list(runs)
         assert json.loads((population.folder / RECORD).read_text()).keys() == {
@@ -225,7 +226,7 @@ def test_processes_that_take_and_finish_at_the_same_time_do_everything_once(tmp_
     assert (one.returncode, two.returncode) == (0, 0), said
     made = list(tmp_path.glob("*.made"))
     assert len(made) == 10 and all(path.read_text() in ("a", "b") for path in made)
-    assert left(tmp_path) == {path.name for path in made}
+    assert left(tmp_path) == sorted(path.name for path in made)
 
 
 def test_the_runs_of_all_populations_count_as_begun(tmp_path, runs):

@@ -23,7 +23,6 @@ from lgbench.extensions.registry import Registry
         ("train.steps", "0", "from 1 to 10000000"),
         ("train.lr", "-0.1", "at least 0"),
         ("train.warmup", "1.5", "from 0 to 1"),
-        ("train.max_length", "1", "from 2 to 1048576"),
         ("train.targets", "both", "sampled and exact"),
         ("evaluate.strings", "3", "from 4 to 1048576"),
         ("evaluate.max_length", "0", "from 1 to 1048576"),

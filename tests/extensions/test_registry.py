@@ -4,6 +4,7 @@ from types import ModuleType
 
 import pytest
 import toys
+from helpers.norm_sources import norm_source
 from helpers.processes import install
 
 import lgbench
@@ -160,19 +161,6 @@ def test_a_name_that_two_plugins_make_for_one_family_is_of_neither():
         registry.tasks["growing-3"]
 
 
-PLUGIN = """
-from toys import Nothing
-from lgbench import hookimpl
-
-class Scheme(Nothing):
-    name = "{name}"
-
-@hookimpl
-def lgbench_norms():
-    return [Scheme()]
-"""
-
-
 @pytest.mark.parametrize(
     ("source", "said"),
     [
@@ -190,7 +178,7 @@ def test_a_plugin_that_fails_to_import_is_reported_and_the_others_work(site, sou
 
 
 def test_two_distributions_with_one_entry_point_name_are_both_loaded(site):
-    install(site, "same_module", PLUGIN.format(name="same"), "1.0", "dist-a")
+    install(site, "same_module", norm_source("same"), "1.0", "dist-a")
     install(site, "same_module", None, "2.0", "dist-b")
     registry = Registry.load({"LGBENCH_PLUGINS": "same_module"})
     assert {p.distribution.name for p in registry.plugins} == {"dist-a", "dist-b"}
@@ -198,7 +186,7 @@ def test_two_distributions_with_one_entry_point_name_are_both_loaded(site):
 
 
 def test_plugins_to_load_can_be_named(site):
-    install(site, "wanted", PLUGIN.format(name="wanted-norm"))
+    install(site, "wanted", norm_source("wanted-norm"))
     install(site, "unwanted", "raise RuntimeError('must not be imported')")
     registry = Registry.load({"LGBENCH_PLUGINS": " wanted , lgbench_averaging,"})
     assert [p.name for p in registry.plugins] == ["lgbench_averaging", "wanted"]

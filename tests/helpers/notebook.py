@@ -40,19 +40,9 @@ class Notebook(Logger):
         return Page(Path(handle)) if Path(handle).exists() else None
 
 
-class Still(Notebook):
-    """Never answers."""
-
-    name = "still"
-
-    def start(self, run):
-        while True:
-            os.read(os.open(os.devnull, os.O_RDONLY), 1)
-
-
 @hookimpl
 def lgbench_loggers():
-    return [Notebook(), Still()]
+    return [Notebook()]
 
 
 def read(folder):

@@ -8,19 +8,15 @@ import xml.etree.ElementTree as ET
 from functools import cache
 from pathlib import Path
 
-import lgbench_measurements
 from helpers.run_files import measured_by_all, simulated, write_rows
 from lgbench.reports import plots
 from lgbench.reports.figure import Spec
 from lgbench.reports.marks import slots
 from lgbench.reports.panel_figures import figure
 from lgbench.results.leaderboard import Results
-from lgbench.results.metrics import Metric
 
 LENGTHS = [4, 8, 16, 32, 40, 64, 100]
 TRAINED = 40
-METRICS = {each.name: Metric.of(each) for each in lgbench_measurements.lgbench_measurements()}
-KL = Metric("kl", 1, "KL", "Kullback-Leibler divergence from p* (KL, nats)", True, 0.0, None, 20.0, 0.05, 0.0, "exact")
 CONTEXT_FREE = {length: 0.2 + length / 1000 for length in LENGTHS}
 """The context-free baseline of TVD on alpha; it is unknown on beta, and by ROC AUC."""
 ENTRIES = ["transformer+pre-norm", "transformer+peri-norm", "transformer+post-norm", "transformer+post-norm@bema"]

@@ -57,6 +57,12 @@ def registry(version: str = "1.0") -> Registry:
     return found
 
 
+@pytest.fixture(scope="session")
+def installed() -> Registry:
+    """The registry above, for tests that add nothing to it."""
+    return registry()
+
+
 def make(
     folder: Path,
     archs: Sequence[str] = ("toy-table",),

@@ -53,8 +53,3 @@ def abandon(population: LockedPopulation, checkpoint: bool = True) -> Path:
     population.lock.release()
     population.lock.path.write_text(f"{machine()} {2**22} {'0' * 32}")  # no system gives a process that number
     return population.folder
-
-
-def left(folder: Path) -> set[str]:
-    """Names of everything under a folder except run files."""
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix != ".parquet"}

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from lgbench.experiment.protocols import PROTOCOLS
-from lgbench.results import run_files
-from lgbench.results.run_files import TUNING
 
 SETTINGS = {
     "name": "tuned",
@@ -21,9 +19,6 @@ SETTINGS = {
 }
 GRID = [0.002, 0.02, 0.2]
 SEEDS = [1_000_000, 1_000_001]
-WORDS = ["run", "--task", "toy-walk,toy-even", "--arch", "toy-table", "--average", "toy-mean", "--protocol", "tuned"]
-WORDS += ["--seeds", "0:2", "--no-compile", "--population", "1", "--device", "cpu"]
-"""A grid of 12 tuning runs and 4 runs."""
 REGISTER = f"""
 from dataclasses import replace
 from lgbench.experiment.protocols import PROTOCOLS
@@ -48,12 +43,3 @@ def tuned_everywhere(tuned, toys_alone, tmp_path: Path, monkeypatch: pytest.Monk
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(REGISTER)
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
-
-
-def values(folder: Path) -> dict[str, tuple[object, str]]:
-    """Of each run and tuning run by its path: its experiment with the tuning that chose its rate, and all bits of its rows."""
-    paths = [path for place in (folder, folder / TUNING) for path in run_files.find(place)]
-    return {
-        str(path.relative_to(folder)): (run_files.metadata(path)["experiment"], repr(run_files.read(path).to_pylist()))
-        for path in paths
-    }

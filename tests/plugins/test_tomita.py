@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from functools import cache
 from itertools import groupby, product
 
@@ -9,6 +8,7 @@ import pytest
 import torch
 from automata.fa.dfa import DFA
 from automata.fa.nfa import NFA
+from helpers.uniform import looks_uniform
 
 from lgbench import Random, UsageError
 from lgbench.extensions.registry import Registry
@@ -79,14 +79,6 @@ def members_of(number: int, length: int) -> set[str]:
 def as_strings(inputs: torch.Tensor) -> list[str]:
     assert (inputs[:, 0] == 2).all()
     return ["".join(map(str, row)) for row in inputs[:, 1:].tolist()]
-
-
-def looks_uniform(drawn: Iterable[str], outcomes: set[str]) -> bool:
-    counts = Counter(drawn)
-    expected = counts.total() / len(outcomes)
-    chi_square = sum((counts[outcome] - expected) ** 2 / expected for outcome in outcomes)
-    freedom = len(outcomes) - 1
-    return counts.keys() <= outcomes and chi_square <= freedom + 6 * (2 * freedom) ** 0.5
 
 
 @pytest.mark.parametrize("number", NUMBERS)

@@ -37,11 +37,6 @@ from lgbench_optimizers import AdamW
 
 
 @pytest.fixture(scope="module")
-def installed() -> Registry:
-    return published.registry()
-
-
-@pytest.fixture(scope="module")
 def made(tmp_path_factory) -> list[Path]:
     """A run of each task and, of one entry, some that diverged."""
     folder = tmp_path_factory.mktemp("made")

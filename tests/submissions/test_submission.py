@@ -18,17 +18,11 @@ from helpers.published import forged, put_right
 from msgspec import structs
 
 from lgbench.errors import Refused, RunFileError, UsageError
-from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.results.file_format import SCHEMA
 from lgbench.results.leaderboard import Results
 from lgbench.results.stored_runs import stored_in, with_rows
 from lgbench.submissions.submission import incomplete, submit
-
-
-@pytest.fixture(scope="module")
-def installed() -> Registry:
-    return published.registry()
 
 
 @pytest.fixture(scope="module")

@@ -29,11 +29,6 @@ TITLE = "toy-table+toy-nothing on small-even seed 1"
 
 
 @pytest.fixture(scope="module")
-def installed() -> Registry:
-    return published.registry()
-
-
-@pytest.fixture(scope="module")
 def made(tmp_path_factory) -> list[Path]:
     """Three seeds of one task, trained together."""
     return published.make(tmp_path_factory.mktemp("made"), seeds=range(3), task="small-even")

@@ -35,11 +35,6 @@ CHANGING = ("seconds", "environment", "checksum")
 
 
 @pytest.fixture(scope="module")
-def installed():
-    return published.registry()
-
-
-@pytest.fixture(scope="module")
 def kept(tmp_path_factory) -> Path:
     """Two runs with their weights. Tests must not write into it."""
     folder = tmp_path_factory.mktemp("kept")
