@@ -19,7 +19,7 @@ from lgbench.experiment.replan import arch_of
 from lgbench.experiment.settings import MAX_SEEDS
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
-from lgbench.results import run_files, submission_files
+from lgbench.results import file_format, run_files
 from lgbench.results.entries import Use, suffixes
 from lgbench.results.stored_runs import RunMetadata, StoredRun, stored_in
 from lgbench.submissions.inspection import found_in, inspected

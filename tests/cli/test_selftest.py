@@ -9,6 +9,7 @@ import torch
 from helpers.commands import invoked
 
 from lgbench import selftest
+from lgbench.extensions.registry import Registry
 
 TITLES = [
     "The numbers of a CPU, with every norm scheme on one task, and four on every task",
