@@ -105,8 +105,8 @@ def _shown(each: Contrast) -> str:
     return f"**{text}**" if each.p < 0.05 else text
 
 
-PANEL, ROW, CELL = 132, 20, 24
-"""Width of a panel, height of a row of effects, and height of a cell of the map, in points."""
+PANEL, LABELS, ROW, CELL = 132, 116, 20, 24
+"""Width of a panel, of labels (in wide fonts, too), height of a row of effects, and height of a cell of the map, in points."""
 
 SUBLAYERS = {
     (False, False): "neither",
@@ -158,9 +158,17 @@ def _map(family: str, values: NDArray[np.float64], labels: bool) -> alt.LayerCha
 
 
 def _effects(effects: Sequence[Contrast], labels: bool) -> alt.LayerChart:
-    axis = alt.Axis(labels=labels, ticks=False, domain=False, grid=False, labelFontSize=TEXT, labelLimit=0)
+    axis = alt.Axis(
+        labels=labels,
+        ticks=False,
+        domain=False,
+        grid=False,
+        labelFontSize=TEXT,
+        labelLimit=0,
+        minExtent=LABELS if labels else 0,
+    )
     y = alt.Y("place:N", sort=[each.title for each in effects], axis=axis, title=None)
-    across = alt.Axis(format="+~g", labelFontSize=TEXT, tickCount=3)
+    across = alt.Axis(format="+~g", labelFontSize=TEXT, tickCount=3, labelOverlap="parity", labelSeparation=8)
     rows = [{"place": each.title, "value": each.mean, "low": each.low, "high": each.high} for each in effects]
     chart = alt.Chart(alt.InlineData(values=rows)).encode(y=y)
     zero = alt.Chart(alt.InlineData(values=[{"zero": 0}])).mark_rule(color="#999").encode(x="zero:Q")

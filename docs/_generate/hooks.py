@@ -71,7 +71,7 @@ def generated(kind: str, argument: str, page: Page) -> str:
         return re.sub(r"^#+ (.*)$", r"**\1**", printed, flags=re.MULTILINE) if kind == "table" else f"```text\n{printed}```"
     if kind == "picture":
         name, _, meaning = argument.partition(": ")
-        return f"![{meaning}]({get_relative_url(f'assets/{name}.svg', page.file.src_uri)})"
+        return f"![{meaning}]({get_relative_url(f'assets/{name}.svg', page.file.src_uri)}){{ width=700 }}"
     if kind == "include":
         name, _, section = argument.partition(" # ")
         text = (ROOT / name).read_text(encoding="utf-8")

@@ -73,8 +73,8 @@ def _layer_panel(board: Board, label: str, rows: Sequence[Mapping[str, Any]], sc
     return panel
 
 
-PANEL, BETWEEN, LABELS, ROW = 92, 8, 66, 12
-"""Panel width, space between panels, width of probe names, and line height, in points."""
+PANEL, BETWEEN, LABELS, ROW = 92, 8, 86, 12
+"""Panel width, space between panels, width of probe names (in wide fonts, too), and line height, in points."""
 
 BOLD_LETTER = 1.3 * LETTER
 """Approximate width of a letter of the title."""
@@ -105,7 +105,9 @@ def _family_panel(found: Sequence[Predictor], family: str, order: Sequence[str],
     rows: list[dict[str, Any]] = [
         {"probe": each.probe, "value": each.correlation, "low": each.low, "high": each.high} for each in found
     ]
-    names = alt.Axis(labels=first, ticks=False, domain=False, grid=True, labelFontSize=TEXT, labelLimit=0)
+    names = alt.Axis(
+        labels=first, ticks=False, domain=False, grid=True, labelFontSize=TEXT, labelLimit=0, minExtent=LABELS if first else 0
+    )
     y = alt.Y("probe:N", sort=list(order), scale=alt.Scale(domain=list(order)), axis=names, title=None)
     chart = alt.Chart(alt.InlineData(values=rows)).encode(y=y)
     scale = alt.Scale(domain=[-1, 1])
