@@ -29,7 +29,7 @@ def published() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise UsageError(
             "the published runs are not here: a checkout of lgbench has them, and so has the package lgbench-published, which "
-            "`pip wheel --no-deps --no-build-isolation ./leaderboards/published` makes in a checkout"
+            "`pip install hatchling && pip wheel --no-deps --no-build-isolation ./leaderboards/published` makes in a checkout"
         )
     return Path(spec.submodule_search_locations[0])
 
