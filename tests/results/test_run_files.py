@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from helpers.registries import BUILT_IN_METRICS
-from helpers.run_files import simulated, write_rows
+from helpers.run_files import corrupt, simulated, write_rows
 
 import lgbench
 from lgbench.errors import RunFileError
@@ -96,6 +96,14 @@ def test_what_is_no_run_file_is_refused_with_the_reason(tmp_path, said):
         run_files.read(path)
     assert said in str(refused.value) and str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_sound_footer_over_corrupt_data_is_refused_with_the_reason(tmp_path):
+    path = write_rows(tmp_path / "run.parquet", simulated({n: n / 7 for n in range(1, 500)}))
+    corrupt(path)
+    assert run_files.metadata(path)
+    with pytest.raises(RunFileError, match="unreadable data"):
+        run_files.read(path)
 
 
 @pytest.mark.slow
