@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers.breaking import but, check_of, complaint, complaints, table, unproven
+from helpers.breaking import check_of, complaint, complaints, table, unproven
+from helpers.toy_registries import but
 
 from lgbench import Answers, Language, Measurement, Reading
 

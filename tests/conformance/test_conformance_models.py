@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.breaking import OPTIONS, Doing, InMode, but, check_of, complaint, complaints, refusing, table, unproven
+from helpers.breaking import GRAPH, OPTIONS, Doing, InMode, check_of, complaint, complaints, refusing, table, unproven
+from helpers.toy_registries import but
 from torch import nn
 
 from lgbench import Answers, Architecture, SublayerSpec, Tokens, Unsupported
@@ -250,7 +251,6 @@ CAUSAL = "answers are causal"
 LEARNS = "gradients reach every parameter"
 LONGER = "inputs longer than in training work"
 ALONE = "a seed does not depend on who is trained beside it"
-GRAPH = "its training step is one graph"
 
 ARCHITECTURES = [
     (but(AVERAGES, defaults={"norm": "pre-nrom"}), PARTS, "not installed: no norm 'pre-nrom'; did you mean 'pre-norm'?"),

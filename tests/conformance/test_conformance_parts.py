@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers.breaking import OPTIONS, Doing, InMode, but, check_of, complaint, complaints, refusing, table, unproven
+from helpers.breaking import GRAPH, OPTIONS, Doing, InMode, check_of, complaint, complaints, refusing, table, unproven
+from helpers.toy_registries import but
 from torch import nn
 
 from lgbench import Attention, Need, NormScheme, Position, Unsupported
@@ -14,7 +15,6 @@ from lgbench.conformance.collect import checks_of
 CAUSAL = "answers are causal"
 LEARNS = "gradients reach every parameter"
 LONGER = "inputs longer than in training work"
-GRAPH = "its training step is one graph"
 
 
 class Residual(nn.Module):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 import toys
-from helpers.breaking import DECLARED, DOCUMENTED, but, check_of, complaint, complaints, table, unproven
+from helpers.breaking import DECLARED, DOCUMENTED, check_of, complaint, complaints, table, unproven
+from helpers.toy_registries import but
 from torch import nn
 
 from lgbench import Answers, Batch, Budget, Random, Signature, Strings, Task, Tokens

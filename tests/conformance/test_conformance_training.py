@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from helpers.breaking import OPTIONS, but, check_of, complaint, complaints, table, unproven
+from helpers.breaking import OPTIONS, check_of, complaint, complaints, table, unproven
+from helpers.toy_registries import but
 
 from lgbench import Averager, Optimizer, Unsupported
 

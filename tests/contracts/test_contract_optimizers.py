@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers.checking import assert_sound
+from helpers.breaking import assert_sound
 from helpers.plain_decoder import built_in_and
 from helpers.plain_training import CPU
 from helpers.planning import plan_of

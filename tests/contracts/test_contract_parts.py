@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.checking import assert_sound
+from helpers.breaking import assert_sound
 from helpers.number_positions import ROWS, SEPARATOR, SLOPE, ByNumber
 from helpers.plain_decoder import (
     TOKENS,

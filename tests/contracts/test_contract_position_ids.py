@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.breaking import complaints
-from helpers.checking import assert_sound
+from helpers.breaking import assert_sound, complaints
 from helpers.number_positions import ByNumber, Rotation, Table, places
 from helpers.plain_decoder import built_in_and
 from torch import Tensor, nn

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import toys
-from helpers.checking import assert_sound
+from helpers.breaking import assert_sound
 from helpers.number_positions import ByNumber
 from helpers.plain_decoder import built_in_and
 from helpers.plain_training import CPU, initial

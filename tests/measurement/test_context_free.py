@@ -13,7 +13,6 @@ from scipy.optimize import linprog
 
 from lgbench import Answers, Batch, Measurement, Signature, Task, Tokens
 from lgbench.contracts import CONTEXT_FREE
-from lgbench.execution import runner
 from lgbench.execution.device import Execution
 from lgbench.experiment.contexts import board_lengths
 from lgbench.experiment.record import Evaluation, Training
@@ -181,29 +180,14 @@ def test_the_context_free_level_does_not_depend_on_anything_but_task_and_length(
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-@pytest.fixture(scope="module")
-def runs(toy_registry, planned, tmp_path_factory):
-    """Two entries with two seeds on two tasks, and how often a context-free baseline was found."""
-    folder, asked = tmp_path_factory.mktemp("runs"), []
+def test_all_runs_of_a_task_hold_its_context_free_level_at_the_lengths_that_boards_show_and_those_of_eval_steps(
+    toy_registry, planned, tmp_path
+):
     settings = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"evaluate_max_length": 16}
     experiments = planned(toy_registry, ["toy-walk", "toy-even"], ["toy-table", "toy-fragile"], seeds=(0, 1), **settings)
-    original = runner.context_free_scores
-
-    def counted(task, *arguments):
-        asked.append(task.name)
-        return original(task, *arguments)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runner, "context_free_scores", counted)
-        outcome = run_here(experiments, Execution(CPU, False), folder)
-    assert not outcome.failed and len(outcome.written) == 8
-    return experiments, folder, asked
-
-
-def test_all_runs_of_a_task_hold_its_context_free_level_at_the_lengths_that_boards_show_and_those_of_eval_steps(runs):
-    experiments, folder, asked = runs
+    assert len(run_here(experiments, Execution(CPU, False), tmp_path).written) == 8
     for experiment in experiments:
-        rows = run_files.read(run_files.path_for(folder, experiment.record)).to_pylist()
+        rows = run_files.read(run_files.path_for(tmp_path, experiment.record)).to_pylist()
         held = {(r["metric"], r["length"]): r for r in rows if r["weights"] == CONTEXT_FREE}
         expected = {
             (s.metric, s.length): s
@@ -217,4 +201,3 @@ def test_all_runs_of_a_task_hold_its_context_free_level_at_the_lengths_that_boar
             assert row["on_boards"] == (row["length"] in shown) and row["in_distribution"] == (row["length"] <= trained)
             assert row["metric_version"] == 1
         assert {r["length"] for r in rows if r["weights"] == "raw" and r["on_boards"]} >= shown
-    assert sorted(asked) == ["toy-even", "toy-walk"]  # once for all entries and seeds

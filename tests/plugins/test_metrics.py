@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lgbench import Predictions, StringScores
-from lgbench_measurements import RocAuc, TotalVariation
+from lgbench_measurements import RocAuc
 from lgbench_measurements.functions import illegal_mass, illegal_top, roc_auc, support_found, total_variation
 
 levels = st.integers(0, 4)  # few levels, so ties are common
@@ -71,21 +71,6 @@ def test_roc_auc_of_a_batch_is_that_of_each_row(shape, transposed):
     found = roc_auc(score, is_positive)
     assert found.dtype == torch.float64
     np.testing.assert_allclose(found.numpy(), expected.reshape(shape[:-1]))
-
-
-def flip_flop(n: int, reads: float, generator: np.random.Generator) -> torch.Tensor:
-    """p* of a flip-flop language over 0 and 1: a bit after a read is known, every other bit is uniform."""
-    bits, read = generator.integers(0, 2, n), generator.random(n) < reads
-    return torch.tensor(np.where(read[:, None], np.eye(2)[bits], 0.5))
-
-
-def test_chance_on_a_flip_flop_is_half_of_the_share_of_reads():
-    fitted, tested = (flip_flop(4000, 0.1, np.random.default_rng(seed)) for seed in (0, 1))
-    values = TotalVariation().context_free(fitted, tested)
-    reads = (tested != 0.5).any(-1)
-    assert values.dtype == torch.float64 and values.shape == (4000,)
-    torch.testing.assert_close(values, torch.where(reads, 0.5, 0.0).double())
-    assert values.mean().item() == pytest.approx(0.05, abs=0.01)
 
 
 def test_probabilities_are_the_softmax_of_the_logits_in_double_precision():
