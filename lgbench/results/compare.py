@@ -10,7 +10,7 @@ import numpy as np
 from lgbench.errors import UsageError
 from lgbench.results.boards import BoardHeader, failing
 from lgbench.results.columns import BoardValues, Column, ends, rounded
-from lgbench.results.entries import find_entry
+from lgbench.results.entries import find_entry, short
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import (
@@ -24,6 +24,7 @@ from lgbench.results.statistics import (
     paired_t,
     seeds_needed,
 )
+from lgbench.terminal import counted
 
 INTEREST = 0.02
 """Smallest difference of interest, as a share of the range of the metric."""
@@ -181,14 +182,17 @@ def _judged(board: BoardHeader, first: str, second: str, mean: Difference) -> st
     """One sentence on the significantly better entry, or on the lack of significance."""
     where = f"on {board.name} {mean.kind} under {board.protocol}"
     if mean.n < MIN_PAIRED_SEEDS:
-        common = f"they have {mean.n} seeds in common, and a test needs {MIN_PAIRED_SEEDS}"
+        common = f"they have {counted(mean.n, 'seed')} in common, and a test needs {MIN_PAIRED_SEEDS}"
         return f"The difference between {first} and {second} {where} is not significant: {common}."
-    first_better = board.metric.sign * mean.difference < 0
-    better, other = (first, second) if first_better else (second, first)
-    if not mean.significant:
-        return f"The difference between {first} and {second} {where} is not significant: {_evidence(board.metric, mean)}."
-    shown = mean if first_better else _turned(mean)
-    return f"{better} is significantly better than {other} {where}: {_evidence(board.metric, shown)}."
+    sides = [(first, mean.first), (second, mean.second)]
+    said = f"The difference between {first} and {second} {where} is not significant"
+    if mean.significant:
+        sides.sort(key=lambda side: board.metric.sign * side[1])  # the better first
+        said = f"{sides[0][0]} is significantly better than {sides[1][0]} {where}"
+    size = f"{board.metric.label} {sides[0][1]:.4f} against {sides[1][1]:.4f}"
+    less = " less ".join(short((first, second)))  # as in the table
+    difference = f"{less} is {mean.difference:+.4f} [{mean.low:+.4f}, {mean.high:+.4f}]"
+    return f"{said}: {size}; {difference} over {mean.n} seeds (p = {mean.p:.2g})."
 
 
 def _exception(mean: Difference) -> list[str]:
@@ -198,18 +202,6 @@ def _exception(mean: Difference) -> list[str]:
     seeds = " or ".join(map(str, mean.decided_by))
     without = "not significant" if mean.significant else "significant"
     return [f"One failing seed makes this verdict: without seed {seeds}, not fitted, the difference is {without}."]
-
-
-def _turned(mean: Difference) -> Difference:
-    """Difference with exchanged entries: second - first."""
-    low, high = (None if end is None else -end for end in (mean.high, mean.low))
-    return replace(mean, first=mean.second, second=mean.first, difference=-mean.difference, low=low, high=high)
-
-
-def _evidence(metric: Metric, mean: Difference) -> str:
-    difference = f"a difference of {mean.difference:+.4f} [{mean.low:+.4f}, {mean.high:+.4f}]"
-    size = f"{metric.label} {mean.first:.4f} against {mean.second:.4f}, {difference}"
-    return f"{size} over {mean.n} seeds (p = {mean.p:.2g})"
 
 
 def _at_lengths(lengths: Sequence[Difference]) -> str:

@@ -107,8 +107,8 @@ def test_a_verdict_names_the_better_whichever_comes_first(results):
         said = "transformer+good is significantly better than transformer+plain on alpha OOD under quick/1"
         assert alpha.verdict.startswith(said)
         better, worse = sorted((alpha.mean.first, alpha.mean.second))  # a lower TVD is better
-        size = abs(alpha.mean.difference)
-        assert f": TVD {better:.4f} against {worse:.4f}, a difference of {-size:+.4f} [" in alpha.verdict
+        less = f"{first} less {second} is {alpha.mean.difference:+.4f} ["
+        assert f": TVD {better:.4f} against {worse:.4f}; {less}" in alpha.verdict
         assert re.search(r"significant at 3 of 5 lengths: 16, 32, 64\.$", alpha.verdict)
         assert [d.length for d in alpha.lengths if d.significant] == [16, 32, 64]
 
@@ -146,7 +146,7 @@ def test_with_too_few_common_seeds_no_difference_is_significant(tmp_path):
         for entry, value in (("a+x", 0.1), ("a+y", 0.9)):
             write_rows(tmp_path / f"{entry}{seed}.parquet", simulated({8: value, 16: value}, entry=entry, seed=seed))
     (found,) = compare(Results(tmp_path), "a+x", "a+y", "tvd")
-    assert "not significant: they have 2 seeds in common" in found.verdict and "needs 3" in found.verdict
+    assert "not significant: they have 2 seeds in common, and a test needs 3" in found.verdict
     assert found.mean.p == 1 and not found.mean.significant
 
 
