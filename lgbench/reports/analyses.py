@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lgbench.reports.tables import Cell, Column, Styled, Table
 from lgbench.results.compare import Comparison
+from lgbench.results.entries import short
 from lgbench.results.metrics import Metric
 from lgbench.results.predictors import Predictor
 from lgbench.terminal import counted
@@ -22,7 +23,7 @@ PROBE_COLUMNS = ("run_id", "entry", "task", "seed", "weights", "metric", "step",
 
 def comparison_table(comparison: Comparison) -> Table:
     """Difference between two entries at every length and in the mean over lengths. A star marks a significant difference."""
-    names = ("length", comparison.first, comparison.second, "difference", "95 % interval", "seeds", "p")
+    names = ("length", *short((comparison.first, comparison.second)), "difference", "95 % interval", "seeds", "p")
     rows: list[list[Cell]] = []
     for own in (*comparison.lengths, comparison.mean):
         name = own.kind if own.length is None else str(own.length)

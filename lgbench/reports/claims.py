@@ -15,6 +15,7 @@ from lgbench.claims.verdicts import STATES, Verdict, latest
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.tables import Cell, Column, Styled, Table, say, show
+from lgbench.results.entries import short
 from lgbench.terminal import counted, printable
 
 Judged = Sequence[tuple[Claim, Sequence[Verdict]]]
@@ -122,11 +123,15 @@ def summary(found: Judged) -> str:
     return f"{states.count('confirmed')} of {predictions} hold{f' ({others})' if others else ''}"
 
 
-def pair(test: ClaimTest) -> str:
-    """Both sides of a test, such as "transformer+peri-norm against transformer+pre-norm" or "lstm better than 0.9"."""
+def pair(test: ClaimTest, names: Sequence[str] = ()) -> str:
+    """Both sides of a test, such as "transformer+peri-norm against transformer+pre-norm" or "lstm better than 0.9".
+
+    `names` are shorter names of its entries.
+    """
+    entry, *against = names or test.entries
     if test.value is not None:
-        return f"{test.entry} {'like' if test.expect == 'alike' else f'{test.expect} than'} {test.value:g}"
-    return f"{test.entry} against {test.against or f'length^{test.exponent:g}'}"
+        return f"{entry} {'like' if test.expect == 'alike' else f'{test.expect} than'} {test.value:g}"
+    return f"{entry} against {against[0] if against else f'length^{test.exponent:g}'}"
 
 
 def number(verdict: Verdict) -> str:
@@ -143,13 +148,14 @@ def _say_heading(claim: Claim, console: Console) -> None:
 
 
 def verdict_table(verdicts: Sequence[Verdict], full: bool) -> Table:
-    """Table with a line for each verdict; a `full` table also has means and p."""
+    """Table with a line for each verdict; a `full` table also has full names of entries, means and p."""
     texts = (Column(name, text=True) for name in ("task", "test", "protocol", "verdict"))
     numbers = ("difference [95 % interval]", "seeds", *(("means", "p") if full else ()))
     rows: list[list[Cell]] = []
     for verdict in verdicts:
         tasks = f" ({verdict.tasks} tasks)" if full and verdict.tasks > 1 else ""
-        rows.append([verdict.task + tasks, pair(verdict.test), str(verdict.protocol)])
+        names = () if full else short(verdict.test.entries)
+        rows.append([verdict.task + tasks, pair(verdict.test, names), str(verdict.protocol)])
         rows[-1] += [Styled(verdict.state, STYLES[verdict.state]), number(verdict), str(verdict.n) if verdict.n else ""]
         if full:
             rows[-1] += ["" if verdict.first is None else f"{verdict.first:.4f} {verdict.second:.4f}"]

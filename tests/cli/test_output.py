@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from helpers.claim_files import CLAIM, around, write_claim, write_runs
+from helpers.commands import invoked
 from helpers.norm_sources import norm_source
 from helpers.processes import install, python
 from helpers.run_files import simulated, write_rows
@@ -119,7 +121,7 @@ def shown(warm: Warm, width: int, *arguments: str) -> list[str]:
 @pytest.mark.parametrize(
     "arguments", [("list", "metrics"), ("list", "nothing"), ("run", "--task", "x", "--arch", "lstm")], ids=str
 )
-@pytest.mark.parametrize("width", [60, 120])
+@pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(warm: Warm, width: int, arguments: tuple[str, ...]) -> None:
     lines = shown(warm, width, *arguments)
     assert len(lines) > 1 and max(map(len, lines)) <= width
@@ -128,6 +130,18 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(warm: Warm, wi
     assert {word for word in words if set(word) != {"\u2500"}} <= set(
         CliRunner().invoke(main, arguments, prog_name="lgbench").output.split()
     )
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_table_is_wider_than_the_terminal_and_no_number_is_cut(warm: Warm, tmp_path: Path, width: int) -> None:
+    pair = ["transformer+attention-layer-norm", "transformer+input-output-post-norm"]
+    runs = write_runs(tmp_path / "runs", {pair[0]: around(0.3), pair[1]: around(0.5, sign=-1)})
+    claim = write_claim(tmp_path / "claims", CLAIM.replace("arch+new", pair[0]).replace("arch+old", pair[1]))
+    for arguments in (["leaderboard"], ["compare", *pair], ["claims", "--claims", str(claim.parent)]):
+        lines = shown(warm, width, *arguments, "--results", str(runs))
+        numbers = set(re.findall(r"\d+\.\d+", "\n".join(lines)))
+        assert len(lines) > 3 and max(map(len, lines)) <= width
+        assert numbers and numbers <= set(re.findall(r"\d+\.\d+", invoked(*arguments, "--results", runs).output))
 
 
 def test_paragraphs_of_a_docstring_fill_the_lines_of_a_terminal(warm: Warm) -> None:
