@@ -23,6 +23,7 @@ from lgbench.results import file_format, run_files
 from lgbench.results.entries import Use, suffixes
 from lgbench.results.stored_runs import RunMetadata, StoredRun, stored_in
 from lgbench.submissions.inspection import found_in, inspected
+from lgbench.terminal import counted
 
 
 class Series(NamedTuple):
@@ -174,7 +175,13 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry) -> Submissio
 def _submitted(given: Iterable[Path], folder: Path, registry: Registry) -> Submission:
     stored, wrong = found_in(given)
     runs = list(inspected(stored, registry, wrong))
-    wrong += [f"{run.where}: {sentence}" for run in runs for sentence in unpublishable(run.metadata)]
+    faults: dict[str, list[str]] = defaultdict(list)
+    for run in runs:
+        for sentence in unpublishable(run.metadata):
+            faults[sentence].append(run.where)
+    for sentence, (where, *others) in faults.items():
+        more = f" and {counted(len(others), 'other run')}" if others else ""
+        wrong.append(f"{where}{more}: {sentence}")
     filed, unreadable = stored_in(run_files.find(folder))
     there = {run.run_id: run.packed.content for run in filed}
     new = [run for run in runs if there.get(run.run_id) != run.content]

@@ -222,6 +222,13 @@ def test_what_was_put_among_the_filed_runs_by_hand_is_told(filled, later, tmp_pa
     assert "lacks seed" in said
 
 
+def test_a_reason_of_several_runs_is_told_once_with_their_number(made, board, tmp_path, installed):
+    changed = {"git_commit": f"{published.COMMIT}+dirty"}
+    dirty = [forged(path, tmp_path / path.name, lambda about: about["environment"].update(changed)) for path in made[:3]]
+    (said,) = refusals(dirty, board, installed)
+    assert said.startswith(f"{dirty[0]} and 2 other runs: it was made by a changed checkout")
+
+
 def test_an_unreadable_filed_run_has_to_be_put_right_first(made, board, installed):
     (board / "runs").mkdir()
     (board / "runs" / "broken.parquet").write_text("broken")
