@@ -34,10 +34,16 @@ def owner(entry_point: EntryPoint) -> str:
 
 
 def about(entry_point: EntryPoint) -> str:
-    """Sentence about the package behind a command, from its metadata: no module is imported."""
+    """Sentence about a command from the metadata of its package: no module is imported.
+
+    Of a summary with several parts, "Push ...; pull ...", the part that begins with the name of the command.
+    """
     # .json, because metadata[...] warns of a field that is missing.
     known = entry_point.dist.metadata.json if entry_point.dist else {}
-    return f"{known.get('summary', 'Command')} ({owner(entry_point)})."
+    summary = str(known.get("summary", "Command"))
+    own = (part for part in summary.split("; ") if part.lower().startswith(entry_point.name))
+    said = next(own, summary)
+    return f"{said[:1].upper()}{said[1:]} ({owner(entry_point)})."
 
 
 def clash(name: str, own: Sequence[EntryPoint], built_in: Collection[str]) -> str | None:

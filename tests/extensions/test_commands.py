@@ -51,6 +51,14 @@ def test_errors_of_a_command_are_one_sentence(site):
     assert done.exit_code == 2 and done.output == "lgbench: there is nobody to greet; name somebody\n"
 
 
+def test_each_command_of_a_package_has_its_part_of_the_summary(site):
+    install(site, "greeter", ["greet", "part"])
+    metadata = site / "greeter-1.0.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text().replace("Greet people", "Greet people; part from them"))
+    said = " ".join(invoked("--help").output.split())
+    assert "greet Greet people (greeter)." in said and "part Part from them (greeter)." in said
+
+
 def test_help_and_completion_list_it_and_do_not_import_it(site):
     install(site, "greeter", ["greet"])
     assert "greet Greet people (greeter)." in " ".join(invoked("--help").output.split())
