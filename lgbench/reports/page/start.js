@@ -42,7 +42,8 @@ const ownEntries = (protocol) => {
     const [family, ...others] = boards.filter((pageBoard) => pageBoard?.own.length);
     return family?.name === name ? [family] : [family, ...others].filter(Boolean);
   });
-  const named = links.map((pageBoard) => element("a", { href: linkToBoard(pageBoard) }, `${pageBoard.own.join(", ")} on ${pageBoard.name}`));
+  const raw = ({ own }) => own.filter((entry) => weightsOf(entry) === "raw").join(", ");
+  const named = links.map((pageBoard) => element("a", { href: linkToBoard(pageBoard) }, `${raw(pageBoard)} on ${pageBoard.name}`));
   return named.length ? element("p", {}, "Your entries: ", named.flatMap((each, at) => [at ? "; " : "", each])) : null;
 };
 
