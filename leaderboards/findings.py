@@ -152,19 +152,19 @@ def verdicts(results: Results) -> str:
     lines = [["claim", "test", "protocol", *FAMILIES], [":--", ":--", ":--", *["--:"] * len(FAMILIES)]]
     for claim, own in found:
         about = f"{claim.claim} ({claim.source.paper})"
-        shown_here = _newest(own)
+        shown_here = shown(own)
         for test in claim.tests:
             for use in dict.fromkeys(verdict.protocol for verdict in shown_here):
                 of_test = [each for each in shown_here if each.test == test and each.protocol == use]
                 if of_test:
                     by_family = {family_of(each.task): _verdict(each) for each in of_test}
-                    shown = pair(test).replace("transformer+", "").replace(" against ", "` against `")
-                    lines.append([about, f"`{shown}`", str(use), *(by_family.get(family, "-") for family in FAMILIES)])
+                    of_pair = pair(test).replace("transformer+", "").replace(" against ", "` against `")
+                    lines.append([about, f"`{of_pair}`", str(use), *(by_family.get(family, "-") for family in FAMILIES)])
                     about = ""
     return markdown_table(lines)
 
 
-def _newest(own: Sequence[Verdict]) -> list[Verdict]:
+def shown(own: Sequence[Verdict]) -> list[Verdict]:
     """Verdicts that runs decide. Under the protocol of boards, each test on a task has that of its newest version with runs."""
     decided = [each for each in own if each.state != "not run" and not each.protocol.changes]
     of_boards = [each for each in decided if each.protocol.name == BOARDS_PROTOCOL]

@@ -150,9 +150,12 @@ def _is_causal(build: Build) -> None:
         stirred(model)
         # Long inputs are slow, and signatures differ only at a model's two ends.
         for mode, length in (("training", TRAINED), ("evaluation", TRAINED), ("evaluation", TESTED))[: 2 if index else 3]:
-            moved = causality.moved(model.train(mode == "training"), _question(signature, length)).cuts
+            # In training, random position codes of the literature draw positions for inputs of this length.
+            removed = mode == "evaluation"
+            moved = causality.moved(model.train(mode == "training"), _question(signature, length), removed=removed).cuts
             where = f"in {mode}, after {min(moved, default=0)} of {length} positions"
-            expect(not moved, f"{where}, its logits change with what comes after them, or with how much comes")
+            reason = "what comes after them" + (", or with how much comes" if removed else "")
+            expect(not moved, f"{where}, its logits change with {reason}")
 
 
 def _question(signature: Signature, length: int) -> causality.Question:

@@ -104,8 +104,8 @@ def cut_positions(trained: int, tested: int, random: Random) -> list[int]:
 
 
 @torch.inference_mode()
-def moved(predict: Predict, question: Question, tolerance: float = TOLERANCE) -> Moved:
-    """Movement of the logits before the cuts, with changed and with removed later inputs."""
+def moved(predict: Predict, question: Question, tolerance: float = TOLERANCE, removed: bool = True) -> Moved:
+    """Movement of the logits before the cuts, with changed and, if `removed`, with removed later inputs."""
     contexts = len(question.inputs)
     together = predict(torch.cat([question.inputs, question.changed]))
     whole, changed = together[:contexts], together[contexts:]
@@ -113,8 +113,10 @@ def moved(predict: Predict, question: Question, tolerance: float = TOLERANCE) ->
     for index, kept in enumerate(question.cuts):
         context = index % contexts
         before = whole[context, :kept].double()
-        alone = predict(question.inputs[context : context + 1, :kept])[0]
-        apart = max(_apart(before, changed[index, :kept]), _apart(before, alone))
+        apart = _apart(before, changed[index, :kept])
+        if removed:
+            alone = predict(question.inputs[context : context + 1, :kept])[0]
+            apart = max(apart, _apart(before, alone))
         farthest = max(farthest, apart)
         if apart > tolerance:
             wrong.append(kept)
