@@ -1,13 +1,14 @@
-# make run: the main job. make test: the tests. make packs: the tests of the packs. make slow, make long, make gpu, make loggers, make engines: longer ones. make check: style, types and imports. make docs: the documentation site.
+# make run: the main job. make test: the tests. make packs: the tests of the packs. make slow, make slow-packs, make long, make gpu, make loggers, make engines: longer ones. make check: style, types and imports. make docs: the documentation site.
 # All set up .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
 FAST := -n 2 --dist worksteal -m "not slow and not long and not engine and not gpu"
+SLOW := -n 2 --dist worksteal -m "slow and not long and not gpu"
 PACKS := $(filter-out plugins/contrib/lgbench-ray,$(wildcard plugins/contrib/*))
 
 unexport PYTHONDONTWRITEBYTECODE # or each of the hundreds of processes in the tests compiles lgbench again
 
-.PHONY: run test packs slow long gpu loggers engines check docs lowest boards directory clean
+.PHONY: run test packs slow slow-packs long gpu loggers engines check docs lowest boards directory clean
 
 run: .venv/lgbench
 	$(BIN)/lgbench run --task tomita --arch peri-norm
@@ -21,7 +22,10 @@ packs: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(FAST) plugins/contrib
 
 slow: .venv/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "slow and not long and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(SLOW) --ignore plugins/contrib
+
+slow-packs: .venv/ready
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(SLOW) plugins/contrib
 
 long: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m long
