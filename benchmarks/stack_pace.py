@@ -17,10 +17,17 @@ CPU = torch.device("cpu")
 
 
 def stack_pace(
-    task: str, entry: str, models: int, steps: int, registry: Registry, changes: dict[str, str], compile: bool = True
+    task: str,
+    entry: str,
+    models: int,
+    steps: int,
+    registry: Registry,
+    changes: dict[str, str],
+    compile: bool = True,
+    precision: str = "float32",
 ) -> Callable[[], float]:
     """A function that trains a stack for some steps, and gives the median seconds of processor time of a step of one model."""
-    experiments = plan(RunOptions(task, entry, seeds=range(models), set=changes), registry).experiments
+    experiments = plan(RunOptions(task, entry, seeds=range(models), set=changes, precision=precision), registry).experiments
     population = Population(experiments, CPU)
     batches = list(islice(stream([(e.task, e.seed) for e in experiments], experiments[0].train, CPU), steps))
     advance = Compiled(population, lambda sentence: None) if compile else population.advance

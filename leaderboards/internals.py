@@ -157,6 +157,26 @@ def precision(swept: Results) -> str:
     return markdown_table(lines)
 
 
+MARGIN = 0.02
+"""Difference of TVD below which two precisions count as alike."""
+
+
+def alike(results: Results, swept: Results) -> str:
+    """OOD TVD of entries trained in bfloat16 less that in float32, paired by seed, by family. Bold: alike within MARGIN."""
+    wide = {(board.name, row.entry): row for board in results.boards("tvd", None, "standard/7") for row in board.rows}
+    apart: dict[str, dict[str, str]] = {}
+    for board in swept.boards("tvd", None, "standard/7 precision=bfloat16"):
+        for row in board.rows:
+            found = _ood(row) - _ood(wide[board.name, row.entry])
+            low, high = (end.item() for end in interval(found[None]))
+            text = f"{found.mean():+.3f} [{low:+.3f}, {high:+.3f}]"
+            apart.setdefault(row.entry, {})[board.name] = f"**{text}**" if low > -MARGIN and high < MARGIN else text
+    families = sorted({family for cells in apart.values() for family in cells})
+    lines = [[f"bfloat16 less float32, margin {MARGIN}", *families], [":--", *["--:"] * len(families)]]
+    lines += [[f"`{entry}`", *(cells.get(family, "-") for family in families)] for entry, cells in apart.items()]
+    return markdown_table(lines)
+
+
 def _ood(row: Row) -> Floats:
     """OOD TVD of each seed."""
     cell = row.cell("OOD")
@@ -207,5 +227,6 @@ def tables_of_internals(results: Results, swept: Results) -> dict[str, str]:
         "width": width(swept),
         "depth": depth(swept),
         "diverged": diverged(swept),
+        "alike": alike(results, swept),
         "precision": precision(swept),
     }

@@ -37,7 +37,11 @@ runs short 0:1 dyck-2-3 $NORMS residual_norm,update_ratio model.layers=24
 runs short 0:2 max-retrieval $NORMS residual_norm,update_ratio train.steps=1000 evaluate.max_length=1024 model.layers=1,2,4,8
 runs short 0:1 max-retrieval $NORMS residual_norm,update_ratio train.steps=1000 evaluate.max_length=1024 model.layers=24
 
-# Precision: max retrieval trained in bfloat16, with one part of the model in float32 at a time. The rate is that of standard/7.
+# Precision: all families in bfloat16, with rates of their own.
+"$lgbench" run --protocol standard --average none --seeds 0:5 --task dictionary-lookup,dyck,max-retrieval,set-complement,tomita \
+    --arch pre-norm,post-norm,peri-norm,lstm,deltanet-negative,stick-breaking --precision bfloat16 --results "$results"
+
+# Max retrieval trained in bfloat16, with one part of the model in float32 at a time. The rate is that of standard/7.
 exact() {
     precision=$1 entries=$2
     "$lgbench" run --plugin leaderboards/inside/exact_parts.py --protocol standard --average none --seeds 0:5 --task max-retrieval \
