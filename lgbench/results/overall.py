@@ -161,7 +161,7 @@ class GridCell:
     """Distance to a perfect answer, as a share of the distance of the context-free baseline: 0 is perfect, 1 as bad as the
     baseline. None where the baseline is unknown or perfect."""
     best: bool
-    """Whether no mean of the column is better."""
+    """Whether no mean of the column is better, nor the context-free baseline."""
     may_be_best: bool
     """Whether the rank interval begins with 1. False in the column of a class, which has no ranks."""
 
@@ -250,11 +250,10 @@ def _cells(
 ) -> dict[str, GridCell]:
     perfect, best = metric.perfect, min((metric.sign * mean for mean in means.values()), default=None)
 
-    def share(mean: float) -> float | None:
-        return (
-            None
-            if context_free is None or perfect is None or context_free == perfect
-            else (mean - perfect) / (context_free - perfect)
-        )
+    def cell(entry: str, mean: float) -> GridCell:
+        share = None
+        if context_free is not None and perfect is not None and context_free != perfect:
+            share = (mean - perfect) / (context_free - perfect)
+        return GridCell(mean, share, metric.sign * mean == best and (share is None or share < 1), entry in first)
 
-    return {entry: GridCell(mean, share(mean), metric.sign * mean == best, entry in first) for entry, mean in means.items()}
+    return {entry: cell(entry, mean) for entry, mean in means.items()}
