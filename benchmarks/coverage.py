@@ -201,17 +201,17 @@ def _tests(variances: Floats, every: Floats, board: Board, seeds: int) -> dict[s
 
 
 def table(path: Path) -> str:
-    """Markdown table of a written file: coverage in percent with five seeds, mean over the boards."""
+    """Markdown table of a written file: coverage in percent with five seeds, mean over the boards, of each of PAIRS."""
     with path.open(encoding="utf-8") as file:
         lines = [line for line in csv.DictReader(file) if line["seeds"] == "5" and line["test"] != AVERAGED]
     found = {(line["errors"], line["test"], line["pairs"]): f"{100 * float(line['covered']):.1f}" for line in lines}
+    tests = dict.fromkeys(line["test"] for line in lines)
     rows = [
-        [errors, test.removesuffix(", raw"), *(found[errors, test, pairs] for pairs in PAIRS)]
+        [errors, *(", ".join(found[errors, test, pairs] for pairs in PAIRS) for test in tests)]
         for errors in dict.fromkeys(line["errors"] for line in lines)
-        for test in dict.fromkeys(line["test"] for line in lines)
     ]
-    rule = [":--", ":--", *["--:"] * len(PAIRS)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (["Errors", "Test", *PAIRS], rule, *rows))
+    head = ["Errors", *(test.removesuffix(", raw") for test in tests)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, [":--", *["--:"] * len(tests)], *rows))
 
 
 def main() -> None:
