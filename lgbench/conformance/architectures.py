@@ -95,7 +95,7 @@ def _can_be_set(thing: contracts.Configurable) -> Outcome:
 @OPTIONS.rule("its keywords are options")
 def _keywords_are_options(thing: contracts.Configurable) -> Outcome:
     """Note on parameters with defaults, of the constructor and of methods, which `--set` does not reach."""
-    known = {*inspect.signature(thing.configured).parameters, "name"}
+    known = {*inspect.signature(thing.configured).parameters, "name", "about"}
     methods: list[Callable[..., Any]] = [type(thing)]
     methods += [method for name, method in inspect.getmembers(thing, inspect.ismethod) if not name.startswith("_")]
     out_of_reach = [

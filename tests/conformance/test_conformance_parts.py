@@ -351,6 +351,11 @@ def test_something_allowed_and_worth_knowing_is_a_note(registry, thing, rule, wo
     assert words in check_of(thing, rule, registry)()
 
 
+@pytest.mark.parametrize("norm", ["pre-norm", "attention-layer-norm"])
+def test_a_keyword_that_every_part_has_is_no_note(registry, norm):
+    assert check_of(registry.norms[norm], "its keywords are options", registry)() is None
+
+
 def test_a_part_is_tried_in_an_architecture_that_takes_it(toy_registry):
     rules = [check.name for check in checks_of(RMS, toy_registry)]
     assert f"in toy-broken: {CAUSAL}" in rules
