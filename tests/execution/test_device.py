@@ -1,10 +1,13 @@
-"""Freed memory stays with the process: the kernel counts how often it has to be fetched anew."""
+"""Numbers of an execution, and memory of its process: the kernel counts how often freed memory has to be fetched anew."""
 
 import os
 import subprocess
 import sys
 
 import pytest
+
+from lgbench import RunOptions, UsageError
+from lgbench.execution.device import Execution
 
 resource = pytest.importorskip("resource")
 
@@ -35,3 +38,9 @@ def faults(how):
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have another allocator")
 def test_results_of_many_megabytes_are_not_fetched_from_the_system_again_and_again():
     assert faults("kept") < faults("given back") / 10
+
+
+@pytest.mark.parametrize(("option", "value"), [("checkpoint", -1.0), ("population", 0), ("workers", 0)])
+def test_a_number_out_of_range_is_told(option, value):
+    with pytest.raises(UsageError, match=f"--{option} is {value}, expected "):
+        Execution.of(RunOptions("tomita", "pre-norm", **{option: value}))

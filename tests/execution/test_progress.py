@@ -66,7 +66,7 @@ def test_each_bar_is_one_line_of_the_terminal_and_no_number_is_cut(width: int) -
             lines = console.render_lines(progress._bars.get_renderable(), pad=False)
     shown = ["".join(segment.text for segment in line).rstrip() for line in lines]
     assert len(shown) == 2 and all(len(line) <= width for line in shown)
-    assert [line[0].text[0] for line in compiling] == ["-", "-"]  # the spinner
+    assert len(compiling) == 2 and all(line[0].text[0] in "-\\|/" for line in compiling)  # the spinner
     for line, steps in zip(shown, ("2/6000", "2/3"), strict=True):
         assert steps in line and line.endswith("left in all")
         assert ("131.5/s" in line) == (width >= 80) and ("loss 0.6938" in line) == (width >= 120)

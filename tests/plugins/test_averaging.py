@@ -88,5 +88,14 @@ def test_averages_of_bfloat16_weights_are_float32_and_keep_small_changes(average
     assert 1 < expected < 1 + 2**-7
 
 
+@averagers
+def test_an_average_is_a_copy_of_the_weights_without_gradient(averager: Averager) -> None:
+    weights = {"w": torch.nn.Parameter(torch.ones(3))}
+    state = averager.start(weights, SCHEDULE)
+    torch.nn.init.constant_(weights["w"], 1e9)
+    average = averager.weights(state)["w"]
+    assert torch.equal(average, torch.ones(3)) and not average.requires_grad
+
+
 def published_once(start: float, now: float, step: int) -> Any:
     return published([start] + [now] * step, step, kappa=0.5, eta=0.2, gamma=1, rho=10).items()

@@ -219,6 +219,12 @@ def test_other_versions_or_sources_of_plugins_are_refused(toy_run, monkeypatch, 
         assert said in refused(toy_run) and f"{toy_run} cannot be loaded here: " in refused(toy_run)
 
 
+def test_another_lgbench_is_refused(toy_run, tmp_path):
+    shutil.copy(weights_of(toy_run), tmp_path)
+    other = published.forged(toy_run, tmp_path / toy_run.name, lambda about: about["environment"].update(lgbench="0.0.9"))
+    assert "it was made with lgbench '0.0.9', and" in refused(other)
+
+
 def test_plugins_that_took_no_part_in_a_run_are_not_imported_for_its_weights(saved_runs, tmp_path, monkeypatch):
     """One that patches softmax would change what the model answers."""
     install(tmp_path, "patches_softmax", "import torch\ntorch.softmax = lambda x, *given: x * 0 + 0.25\n")
