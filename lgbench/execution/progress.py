@@ -267,7 +267,7 @@ def _columns(width: int) -> list[ProgressColumn]:
     rate, note, left = (
         TextColumn(f"{{task.fields[{name}]}}", table_column=Column(no_wrap=True)) for name in ("rate", "note", "left")
     )
-    # It moves while a step compiles. It would be shrunk to nothing, as the only column that may wrap.
+    # Moves while a step compiles. Without no_wrap it would be the only column that may wrap, and be shrunk to nothing.
     alive = SpinnerColumn("line", table_column=Column(no_wrap=True))
     if width >= WIDE:
         return [alive, title, bar, steps, rate, note, left]

@@ -136,7 +136,6 @@ def string_positions(task: Task, length: int) -> int:
 def eval_steps(training: Training, evaluation: Evaluation) -> list[int]:
     """Eval steps of a training: half of all steps, a quarter, and so on.
 
-    >>> from lgbench.experiment.protocols import PROTOCOLS
     >>> from types import SimpleNamespace
     >>> eval_steps(SimpleNamespace(steps=1000), SimpleNamespace(points=10))
     [1, 3, 7, 15, 31, 62, 125, 250, 500]

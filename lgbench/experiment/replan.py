@@ -58,7 +58,7 @@ class Replanner:
         return planned
 
     def rebuilt(
-        self, record: ExperimentRecord, made_with: Mapping[str, str], commit: str | None = None, probes: Sequence[str] = ()
+        self, record: ExperimentRecord, made_with: Mapping[str, str], commit: str | None, probes: Sequence[str] = ()
     ) -> Experiment:
         """Experiment of a record, if it is the same run here. Raises Refused, with a sentence for each difference, if not.
 

@@ -1,4 +1,4 @@
-"""Leakage: dependence of an answer on later inputs. Contexts are cut or changed after a position; earlier logits must stay.
+"""Causality: independence of an answer from later inputs. Contexts are cut or changed after a position; earlier logits stay.
 
 Shapes: n contexts, T positions, V classes.
 """

@@ -53,7 +53,7 @@ def refused(what: str) -> Iterator[None]:
         yield
     except Unsupported:
         raise
-    except Exception as error:
+    except Exception as error:  # the library may raise anything for a configuration
         reason = " ".join(str(error).split())
         raise Unsupported(f"{what}: {reason if len(reason) <= MAX_REASON else f'{reason[:MAX_REASON]} ...'}") from error
 

@@ -76,7 +76,7 @@ def _at_once(ask: Callable[[str], Answer], names: Iterable[str]) -> Iterator[tup
         try:
             for name, answer in asked:
                 yield name, answer.result()
-        except BaseException:
+        except BaseException:  # an interrupt, too: what waits is cancelled, and the error goes on
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
