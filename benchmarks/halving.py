@@ -2,8 +2,8 @@
 
     python benchmarks/halving.py leaderboards/runs
 
-After a share of the steps of each round of rates, the best rates so far go on to the end, and all others stop. The loss added is
-that of the other rate less that of the chosen one.
+After a share of the steps of each round of rates, the best rates so far go on to the end, and all others stop. The loss added
+is that of the other rate less that of the chosen one.
 """
 
 from __future__ import annotations
