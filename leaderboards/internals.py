@@ -23,17 +23,6 @@ TOKENS = 64
 """The tokens of set complement, v in the theory."""
 
 
-def before_training(swept: Results) -> str:
-    """The exponent of `output_std` in models that are not trained, by family."""
-    every = swept.boards("output_std", inside=EVERYWHERE)
-    boards = [board for board in every if ("train.steps", "1") in board.protocol.changes]
-    lines = [["not trained: exponent", *(board.name for board in boards)], [":--", *["--:"] * len(boards)]]
-    for entry in sorted({row.entry for board in boards for row in board.rows}):
-        rows = [next((row for row in board.rows if row.entry == entry), None) for board in boards]
-        lines.append([f"`{entry}`", *(str((row and exponent(row)) or "-").removeprefix("N^") for row in rows)])
-    return markdown_table(lines)
-
-
 def without_repetition(results: Results) -> str:
     """`output_std` on set complement, relative to that of a mean of s of v different tokens: (1/s - 1/v)^(1/2)."""
     (board,) = results.boards("output_std", "set-complement", versions(results)[0], inside=EVERYWHERE)
@@ -219,7 +208,6 @@ def _number(cell: Cell | None) -> str:
 def tables_of_internals(results: Results, swept: Results) -> dict[str, str]:
     """The tables of inside/README.md, by the names that it gives."""
     return {
-        "before": before_training(swept),
         "without_repetition": without_repetition(results),
         "kept": kept(results),
         "drift": drift(results),
