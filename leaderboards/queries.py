@@ -12,14 +12,15 @@ from functools import cache, cached_property
 from typing import Literal
 
 import numpy as np
-from factors import Contrast, cells, tested
+from factors import PROTOCOL, SCHEMES, Contrast, cells, tested
 from findings import versions
-from scipy.stats import spearmanr
 
+from lgbench.contracts import PRIMARY_METRIC
 from lgbench.results.boards import Board, Row
 from lgbench.results.compare import Difference, compare
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import EVERYWHERE, Inside, Results
+from lgbench.results.predictors import ProbeReadings
 from lgbench.results.statistics import CONFIDENCE, mean_exponent
 from lgbench.results.sweeps import SweepRequest, sweeps
 
@@ -74,9 +75,9 @@ class Queries:
             raise Stale(f"{entry} has no {metric} on {name} at some of {lengths}")
         return ", ".join(f"{cell.mean:.{digits}f}" for cell in cells if cell)
 
-    def judged(self, expected: Judgement, *pair: str) -> str:
+    def judged(self, expected: Judgement, first: str, second: str, name: str, protocol: str | None = None) -> str:
         """Difference of two entries on a family with its interval; the judgement must be the expected one."""
-        return {"better": self.better, "worse": self.worse, "undecided": self.undecided}[expected](*pair)
+        return self._difference(expected, first, second, name, protocol, PRIMARY_METRIC)
 
     def better(self, first: str, second: str, name: str, protocol: str | None = None, metric: str = "tvd") -> str:
         """Difference of two entries with its interval; the first must be significantly better."""
@@ -130,14 +131,16 @@ class Queries:
         return _exponent(self._row(entry, name, protocol, metric, EVERYWHERE), first, last)
 
     def correlation(self, probe: str, name: str, length: int, layer: int | None = None) -> str:
-        """Rank correlation over entries between a probe at a length and TVD at that length, and the number of entries."""
+        """Rank correlation over entries between a probe at a length and TVD there, its interval, and the number of entries."""
+        board = self._board(name)
         probes = {row.entry: row for row in self._board(name, None, probe, Inside(layer)).rows}
-        pairs = []
-        for row in self._board(name).rows:
+        pairs = {}
+        for row in board.rows:
             read = probes[row.entry].cell("length", length) if row.entry in probes else None
             if "@" not in row.entry and read and (score := row.cell("length", length)):
-                pairs.append((read.mean, score.mean))
-        return f"{spearmanr(*zip(*pairs, strict=True)).statistic:.2f} (n = {len(pairs)})"
+                pairs[row.entry] = np.array([[read.mean], [score.mean]])
+        (found,) = ProbeReadings(board.protocol, {(name, probe): {name: pairs}}).predictors()
+        return f"{found.correlation:.2f} [{found.low:.2f}, {found.high:.2f}] (n = {found.entries})"
 
     def swept(self, entry: str, name: str, setting: str, value: float, metric: str = "tvd", digits: int = 3) -> str:
         """Mean of an entry at one value of a setting, from the runs in inside/runs."""
@@ -165,9 +168,15 @@ class Queries:
             raise Stale(f"{entry} is no longer worse than the context-free baseline on {name}: {mean}; mend the sentence")
         return mean
 
-    def count(self, name: str) -> str:
-        """Number of entries with raw weights on a board."""
-        return str(sum("@" not in row.entry for row in self._board(name).rows))
+    def place(self, entry: str, name: str, protocol: str | None = None) -> str:
+        """Place of an entry by its mean, among the entries with raw weights of a board, as in "1 of 37"."""
+        raw = [row.entry for row in self._board(name, protocol).rows if "@" not in row.entry]
+        return f"{raw.index(find_entry(entry, raw)) + 1} of {len(raw)}"
+
+    def fitting(self, name: str) -> str:
+        """Number of the twelve norm schemes of which any seed fits a family."""
+        schemes = [scheme for row in SCHEMES.values() for scheme in row]
+        return str(sum(self.fits(scheme, name, PROTOCOL)[0] != "0" for scheme in schemes))
 
     def _ranks(self, metric: str) -> bool:
         return metric in self.results.ranking_names
