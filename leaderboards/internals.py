@@ -105,7 +105,9 @@ def separation(results: Results) -> str:
         "theory with one, (s (1 - s/v))^-1/2": lambda s: (s * (1 - s / TOKENS)) ** -0.5,
     }
     for name, form in forms.items():
-        lines.append([f"{name}, of 1 at s = 1", *(f"{form(s) / form(1):.2f}" for s in lengths), ""])
+        shape = [form(s) / form(1) for s in lengths]
+        power = np.polyfit(np.log(lengths), np.log(shape), 1)[0]
+        lines.append([f"{name}, of 1 at s = 1", *(f"{value:.2f}" for value in shape), f"{power:.2f}"])
     return markdown_table(lines)
 
 

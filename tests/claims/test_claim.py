@@ -8,11 +8,9 @@ import zipfile
 from dataclasses import fields
 
 import hatchling.build
-import numpy as np
 import pytest
 from helpers.claim_files import CLAIM, write_claim
 from helpers.folders import ROOT
-from scipy import stats
 
 from lgbench import UsageError
 from lgbench.claims import claim as files
@@ -156,16 +154,6 @@ def test_folders_and_claims_that_are_not_there_are_named(tmp_path):
         files.read_claims(tmp_path, ["new-nrom"])
     write_claim(tmp_path, "nothing", "other")
     assert [claim.name for claim in files.read_claims(tmp_path, ["new-norm"])] == ["new-norm"]
-
-
-def test_the_power_that_is_asked_for_with_a_norm_is_that_of_the_closed_form():
-    """(s (1 - s/v))^-1/2 over the lengths of the board to the training length, 16, with v = 64 tokens (arXiv 2510.08341)."""
-    (claim,) = (claim for claim in PUBLISHED if claim.name == "separation-of-logits-with-norm")
-    task = find_tasks(["set-complement"], Registry.load())[0].thing
-    s = np.array([length for length in task.lengths if length <= 16])
-    closed_form = (s * (1 - s / task.signature.classes)) ** -0.5
-    power = stats.linregress(np.log(s), np.log(closed_form)).slope
-    assert [test.exponent for test in claim.tests] == [pytest.approx(power, abs=5e-4)] * 3
 
 
 def test_everything_that_published_claims_name_is_there():
