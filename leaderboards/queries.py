@@ -17,6 +17,7 @@ from findings import versions
 
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.results.boards import Board, Row
+from lgbench.results.columns import mean_of_known
 from lgbench.results.compare import Difference, compare
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import EVERYWHERE, Inside, Results
@@ -132,14 +133,15 @@ class Queries:
 
     def correlation(self, probe: str, name: str, length: int, layer: int | None = None) -> str:
         """Rank correlation over entries between a probe at a length and TVD there, its interval, and the number of entries."""
-        board = self._board(name)
-        probes = {row.entry: row for row in self._board(name, None, probe, Inside(layer)).rows}
-        pairs = {}
-        for row in board.rows:
-            read = probes[row.entry].cell("length", length) if row.entry in probes else None
-            if "@" not in row.entry and read and (score := row.cell("length", length)):
-                pairs[row.entry] = np.array([[read.mean], [score.mean]])
-        (found,) = ProbeReadings(board.protocol, {(name, probe): {name: pairs}}).predictors()
+        (header, scores), *_ = self.results.models(PRIMARY_METRIC, name, self.protocol)
+        (_, probes), *_ = self.results.models(probe, name, self.protocol, inside=Inside(layer))
+        # Not the cells of boards: rounded to four decimals, good entries would share a rank.
+        read, score = (
+            dict(zip(each.entries, mean_of_known(each.columns["length", length]), strict=True)) for each in (probes, scores)
+        )
+        both = [entry for entry in read if "@" not in entry and np.isfinite([read[entry], score.get(entry, np.nan)]).all()]
+        pairs = {entry: np.array([[read[entry]], [score[entry]]]) for entry in both}
+        (found,) = ProbeReadings(header.protocol, {(name, probe): {name: pairs}}).predictors()
         return f"{found.correlation:.2f} [{found.low:.2f}, {found.high:.2f}] (n = {found.entries})"
 
     def swept(self, entry: str, name: str, setting: str, value: float, metric: str = "tvd", digits: int = 3) -> str:

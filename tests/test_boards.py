@@ -90,6 +90,20 @@ def test_a_sentence_that_the_runs_do_not_bear_out_stops_the_page(scripts, result
         queries.worse("post-norm", "no-norm", "set-complement")
 
 
+def test_a_rank_correlation_over_entries_is_that_of_scipy_over_their_means(scripts, results, swept):
+    sql = """with measured as (
+            select run_id, entry, metric, step, value from results where task = 'dictionary-lookup' and length = 128
+            and protocol_version = 6 and weights = 'raw' and metric in ('tvd', 'attention_on_source')
+        ), last as (select run_id, max(step) as step from measured group by run_id),
+        means as (select entry, metric, avg(value) as mean from measured join last using (run_id, step) group by entry, metric)
+        select a.mean, b.mean from means a join means b using (entry)
+        where a.metric = 'tvd' and b.metric = 'attention_on_source'"""
+    pairs = results.connection.execute(sql).fetchall()
+    found = scripts["queries"].Queries(results, swept).correlation("attention_on_source", "dictionary-lookup", 128)
+    expected = stats.spearmanr(*zip(*pairs, strict=True)).statistic
+    assert found.startswith(f"{expected:.2f} [") and found.endswith(f"(n = {len(pairs)})")
+
+
 def test_effects_of_norms_are_those_of_a_regression_on_their_places(scripts):
     """Without noise within cells OLS with effect coding gives the same means; intervals are those of SciPy's one-sample t."""
     factors, draw = scripts["factors"], np.random.default_rng(0)
