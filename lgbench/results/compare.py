@@ -187,7 +187,8 @@ def _judged(board: BoardHeader, first: str, second: str, mean: Difference) -> st
     sides = [(first, mean.first), (second, mean.second)]
     said = f"The difference between {first} and {second} {where} is not significant"
     if mean.significant:
-        sides.sort(key=lambda side: board.metric.sign * side[1])  # the better first
+        if board.metric.sign * mean.difference > 0:  # not by the means, which may be equal when rounded
+            sides.reverse()  # the better first
         said = f"{sides[0][0]} is significantly better than {sides[1][0]} {where}"
     size = f"{board.metric.label} {sides[0][1]:.4f} against {sides[1][1]:.4f}"
     less = " less ".join(short((first, second)))  # as in the table

@@ -134,6 +134,16 @@ def test_higher_is_better_for_accuracy(tmp_path):
     assert found.verdict.startswith("a+high is significantly better than a+low") and found.mean.difference < 0
 
 
+def test_the_better_of_two_entries_with_equal_rounded_means_is_that_of_the_difference(tmp_path):
+    for seed in range(4):
+        for entry, value in (("a+x", 0.00184), ("a+y", 0.00176)):
+            tested = value + 1e-6 * seed * (value > 0.0018)
+            write_rows(tmp_path / f"{entry}{seed}.parquet", simulated({8: 0.01, 16: tested}, entry=entry, seed=seed))
+    (found,) = compare(Results(tmp_path), "a+x", "a+y", "tvd")
+    assert found.mean.first == found.mean.second and found.mean.difference > 0
+    assert found.verdict.startswith("a+y is significantly better than a+x")
+
+
 def test_averagers_compare_with_the_raw_weights_of_the_same_runs(results):
     (found,) = compare(results, "plain", "plain@ema", "tvd", "alpha")
     assert (found.first, found.second) == ("transformer+plain", "transformer+plain@ema")
