@@ -149,12 +149,14 @@ class Database:
         return self._answer(lambda: self.connection.sql(sql, params=parameters).to_arrow_table())
 
     def _answer(self, query: Callable[[], Answer]) -> Answer:
-        """Answer to a query of lgbench. Raises RunFileError for a file that was deleted after the folder was opened."""
+        """Answer to a query of lgbench. Raises RunFileError for a file with broken rows, or deleted meanwhile."""
         self.protocols  # noqa: B018  # fills the table
         try:
             return query()
         except duckdb.Error as error:
-            raise RunFileError(f"a run file cannot be read, or was deleted meanwhile: {first_line(error)}") from error
+            for path in self.files:
+                run_files.read(path)  # raises with the name of the file, which DuckDB may not give
+            raise RunFileError(f"the run files cannot be queried: {first_line(error)}") from error
 
     def metadata(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Run id and metadata of each run. Raises RunFileError for a file that was deleted after the folder was opened."""
@@ -165,7 +167,8 @@ class Database:
         """Restrict later queries to reading the files of the folder, without extensions and changes of settings."""
         own = [str(path.absolute()) for path in self.files]
         if self.paths != own:  # DuckDB may not search for patterns from now on
-            self.connection.execute("create table kept as from results; create or replace view results as from kept")
+            self._answer(lambda: self.connection.execute("create table kept as from results"))
+            self.connection.execute("create or replace view results as from kept")
         self.connection.execute(f"set allowed_paths = [{', '.join(map(_quoted, own))}]")
         self.connection.execute("set enable_external_access = false; set lock_configuration = true")
         self._guarded = True

@@ -10,12 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import site_runs
+from helpers.commands import invoked
 from helpers.packing import together
-from helpers.run_files import simulated, write_rows
+from helpers.run_files import corrupt, simulated, write_rows
 
 import lgbench
 import lgbench_measurements
 from lgbench import UsageError
+from lgbench.errors import RunFileError
 from lgbench.results.file_format import METADATA_KEY, SCHEMA
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
@@ -216,10 +218,16 @@ def test_a_file_with_a_name_that_is_no_text_is_left_out(tmp_path):
 
 
 def test_a_file_deleted_after_the_folder_was_opened_is_an_error_in_a_sentence(tmp_path):
-    from lgbench.errors import RunFileError
-
     path: Path = write_rows(tmp_path / "good.parquet", simulated({8: 0.5}))
     results = Results(tmp_path)
     path.unlink()
-    with pytest.raises(RunFileError, match="a run file cannot be read, or was deleted meanwhile: .*good"):
+    with pytest.raises(RunFileError, match="good.parquet cannot be read: No such file"):
         results.boards("tvd")
+
+
+@pytest.mark.parametrize("command", [["leaderboard"], ["sql", "select count(*) from results"]], ids=lambda words: words[0])
+def test_a_file_with_broken_rows_and_a_checksum_that_fits_is_named(tmp_path, command):
+    write_rows(tmp_path / "good.parquet", simulated({8: 0.5}))
+    corrupt(write_rows(tmp_path / "bad[1].parquet", simulated({8: 0.5}, seed=1)))
+    done = invoked(*command, "--results", tmp_path)
+    assert done.exit_code == 1 and f"{tmp_path / 'bad[1].parquet'}: unreadable data" in done.stderr

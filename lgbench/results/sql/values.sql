@@ -1,7 +1,7 @@
--- The values of one metric at the lengths that boards show: one row a board, entry, seed, task, length and step, however
--- many files hold it. The context-free baseline has no entry and no seed. Nothing is averaged here but a probe, over the layers and heads that are
--- asked for. All are of the end of the training, or of every eval step: then of models tested before the end, at the lengths of
--- those tests.
+-- The values of one metric at the lengths that boards show: one row a board, entry, seed, task, length and step, however many
+-- files hold it. The context-free baseline has no entry and no seed. Nothing is averaged here but a probe, over the layers and
+-- heads that are asked for. All are of the end of the training, or of every eval step: then of models tested before the end, at
+-- the lengths of those tests.
 --
 -- ../../reports/curves.py makes the same choice of rows, of raw weights, without DuckDB, for the curves that `lgbench run` draws.
 --
