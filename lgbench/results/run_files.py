@@ -167,7 +167,7 @@ class CheckedFile(NamedTuple):
             rows = pq.ParquetFile(pa.BufferReader(self.content)).read(use_threads=False)
             return rows.replace_schema_metadata(None).cast(SCHEMA)
         except (pa.ArrowException, OSError) as error:
-            raise RunFileError(f"{self.path}: unreadable data ({first_line(error)}); remove it, or run it again") from error
+            raise RunFileError(f"{self.path}: unreadable data ({first_line(error)}); remove it, and run it again") from error
 
     def runs(self) -> list[PackedRun]:
         """Runs, in the order of their rows. Raises RunFileError with the reason."""
