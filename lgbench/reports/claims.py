@@ -148,14 +148,13 @@ def _say_heading(claim: Claim, console: Console) -> None:
 
 
 def verdict_table(verdicts: Sequence[Verdict], full: bool) -> Table:
-    """Table with a line for each verdict; a `full` table also has full names of entries, means and p."""
+    """Table with a line for each verdict; a `full` table also has means and p."""
     texts = (Column(name, text=True) for name in ("task", "test", "protocol", "verdict"))
     numbers = ("difference [95 % interval]", "seeds", *(("means", "p") if full else ()))
     rows: list[list[Cell]] = []
     for verdict in verdicts:
         tasks = f" ({verdict.tasks} tasks)" if full and verdict.tasks > 1 else ""
-        names = () if full else short(verdict.test.entries)
-        rows.append([verdict.task + tasks, pair(verdict.test, names), str(verdict.protocol)])
+        rows.append([verdict.task + tasks, pair(verdict.test, short(verdict.test.entries)), str(verdict.protocol)])
         rows[-1] += [Styled(verdict.state, STYLES[verdict.state]), number(verdict), str(verdict.n) if verdict.n else ""]
         if full:
             rows[-1] += ["" if verdict.first is None else f"{verdict.first:.4f} {verdict.second:.4f}"]
