@@ -28,8 +28,8 @@ NotFitted = Mapping[str, Mapping[str, set[int]]]
 ID: Column = ("ID", None)
 OOD: Column = ("OOD", None)
 
-DIGITS = 4
-"""Decimal places of the numbers of a board."""
+DIGITS = 6
+"""Decimal places of the numbers of a board: more than any table shows, so that no number is rounded twice to what it shows."""
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[tuple[Any, ...], NDArray[np.intp]]:
@@ -192,12 +192,12 @@ def mean_of_known(values: Floats) -> Floats:
 
 
 def rounded(value: float) -> float:
-    """The value with four decimals; rounded to 12 decimals first, against effects of the last bits of a sum on ties."""
+    """The value with DIGITS decimals; rounded to 12 decimals first, against effects of the last bits of a sum on ties."""
     return round(round(float(value), 12), DIGITS)
 
 
 def ends(low: float | Floats, high: float | Floats, most: float = inf) -> tuple[float | None, float | None]:
-    """Ends of one interval with four decimals, between -most and most; None for NaN."""
+    """Ends of one interval with DIGITS decimals, between -most and most; None for NaN."""
     first, last = (None if np.isnan(end) else rounded(np.clip(end, -most, most).item()) for end in (low, high))
     return first, last
 

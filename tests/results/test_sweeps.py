@@ -270,7 +270,7 @@ def test_a_seed_diverged_on_a_family_if_it_did_on_any_task(tmp_path):
     for task, seed, width in itertools.product(TASKS, range(3), (16, OWN)):
         write_run(tmp_path, ENTRIES[0], task, seed, width, diverged=3 if (task, seed, width) == (TASKS[1], 0, 16) else None)
     (sweep,) = found(tmp_path, "diverged")
-    assert [cell.mean for cell in sweep.cells[ENTRIES[0]].values()] == [0.3333, 0.0]
+    assert [cell.mean for cell in sweep.cells[ENTRIES[0]].values()] == [0.333333, 0.0]
 
 
 def test_the_gradient_norm_is_the_largest_finite_one_of_every_seed(deep, tmp_path):
