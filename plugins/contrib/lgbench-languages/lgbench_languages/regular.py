@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
 
@@ -20,6 +21,7 @@ Definition = str | Mapping[str, Any] | NFA | DFA
 """Regular expression of automata-lib, its automaton, or a table with the keys start, accepting and transitions."""
 EXPECTED = "expected symbols with | * + ? ( ) or the form {2,3}, as in 'a(b|cc)*'"
 TABLE = ("accepting", "start", "transitions")
+FORM = "{'start': 'x', 'accepting': ['x'], 'transitions': {'x': {'a': 'y'}, 'y': {'a': 'x'}}}, with one next state a symbol"
 
 
 def regular(languages: Mapping[str, Definition]) -> Callable[[], Iterable[Task]]:
@@ -72,7 +74,8 @@ def read(name: str, definition: Definition, symbols: frozenset[str] = frozenset(
         try:
             return NFA.from_regex(expression, input_symbols=symbols or None)
         except (AutomatonException, RegexException) as error:
-            reason = str(error).rstrip(".").replace("parethesis", "parenthesis")
+            # The library calls a star '<KleeneStarToken: *>'.
+            reason = re.sub(r"<\w+: (.+?)>", r"\1", str(error)).rstrip(".").replace("parethesis", "parenthesis")
             raise ValueError(f"{name}: {definition!r} is no regular expression: {reason}; {EXPECTED}") from error
     return _from_table(name, definition)
 
@@ -81,8 +84,11 @@ def _from_table(name: str, table: Mapping[str, Any]) -> NFA:
     if not isinstance(table, Mapping) or sorted(table) != sorted(TABLE):
         keys = sorted(table) if isinstance(table, Mapping) else table
         raise ValueError(f"{name}: the automaton has {keys!r}, expected a table with the keys {', '.join(TABLE)}")
-    rows = {state: {str(symbol): to for symbol, to in row.items()} for state, row in table["transitions"].items()}
-    named = {table["start"], *table["accepting"], *(to for row in rows.values() for to in row.values())}
+    try:
+        rows = {state: {str(symbol): to for symbol, to in row.items()} for state, row in table["transitions"].items()}
+        named = {table["start"], *table["accepting"], *(to for row in rows.values() for to in row.values())}
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"{name}: the automaton has parts of another form: expected {FORM}") from error
     if missing := sorted(map(str, named - rows.keys())):
         states = f"the state {missing[0]!r}" if len(missing) == 1 else f"the states {', '.join(map(repr, missing))}"
         raise ValueError(
@@ -190,7 +196,8 @@ class Members(RegularLanguage, WholeMembers):
 
     def __init__(self, name: str, nfa: NFA, dfa: DFA, symbols: Iterable[str]) -> None:
         super().__init__(name, nfa, dfa, symbols)
-        self.train_lengths = max(1, dfa.minimum_word_length()), 50
+        shortest = max(1, dfa.minimum_word_length())
+        self.train_lengths = shortest, max(50, 2 * shortest)
 
     def following(self, symbols: Tensor) -> Tensor:
         states = self.automaton.states(symbols)

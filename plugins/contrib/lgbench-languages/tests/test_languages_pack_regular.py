@@ -108,6 +108,10 @@ def test_positions_after_a_shorter_member_do_not_count() -> None:
         task.sample(0, Random(2))
 
 
+def test_a_language_without_short_members_is_trained_on_longer_ones() -> None:
+    assert language("long", "a{60}b*c").train_lengths == (61, 122)
+
+
 def test_a_length_without_a_member_is_refused() -> None:
     task = SUITE["regular-d-2"]
     with pytest.raises(ValueError, match="there is no member of length 7"):
@@ -143,12 +147,16 @@ def test_a_language_of_one_symbol_has_no_strings_to_tell_apart() -> None:
     ("definition", "said"),
     [
         ("(aa", r"mine: '\(aa' is no regular expression: .*unclosed.*; expected symbols with"),
+        ("*a", r"mine: '\*a' is no regular expression: '\*' cannot appear at the start"),
         ("{0,1}*2", r"mine: '\{0,1\}\*2' is no regular expression: .*; expected symbols with"),
         ("a&b", r"mine: no string is a member: expected a language with infinitely many, such as 'a\*'"),
         ("ab|c", r"mine: no member is longer than 2: expected a language with infinitely many, such as 'a\*'"),
         ("", r"mine: no member is longer than 0"),
         (EVEN | {"transitions": {"even": {"a": "odd"}}}, "names the state 'odd' without a row in transitions: add one"),
         (EVEN | {"start": "here", "accepting": ["there"]}, "names the states 'here', 'there' without a row"),
+        (EVEN | {"transitions": {"even": ["a"]}}, "parts of another form: expected {'start': 'x', .*one next state a symbol"),
+        (EVEN | {"transitions": {"even": {"a": ["even", "odd"]}}}, "parts of another form"),
+        (EVEN | {"accepting": None}, "parts of another form"),
         ({"start": "even"}, r"the automaton has \['start'\], expected a table with the keys accepting, start, transitions"),
     ],
 )
