@@ -163,7 +163,8 @@ class CoupledAddition(ReversedAddition):
     >>> task.text(inputs[0]), inputs[0, :, 1].tolist()
     ('begin 6 3 + 4 0 = 3 0 1', [0, 2, 1, 0, 2, 1, 0, 1, 2, 3])
 
-    Source: arXiv 2405.20671. Its random start of the ids in training is that of the position code `coupled`.
+    Source: arXiv 2405.20671. Its random start of the ids in training is that of the position code `coupled`. Its numbers of
+    digits are uniform and its numbers padded with zeros, where ours have independent digits, as in decimal-addition.
     """
 
     name = family = "decimal-addition-coupled"

@@ -41,6 +41,12 @@ class Problem(Task):
     def draw(self, length: int, random: Random) -> tuple[Tensor, Tensor]:
         """Random questions (n, Q) and their answers (n, A), as numbers of symbols and of classes."""
 
+    def drawn(self, length: int, random: Random) -> tuple[Tensor, Tensor]:
+        """As `draw`. Raises ValueError for a length without a question: training begins with the shortest."""
+        if length < self.train_lengths[0]:
+            raise ValueError(f"{self.name} has no question of length {length}: the shortest has {self.train_lengths[0]}")
+        return self.draw(length, random)
+
     @abstractmethod
     def solve(self, question: str) -> Sequence[str]:
         """Answer to one question by plain Python. The question has a blank between two symbols."""
@@ -86,7 +92,7 @@ class EmptyTokens(Problem):
 
     def sample(self, length: int, random: Random) -> Batch:
         """Questions with empty tokens, (n, Q + A), with p* (n, Q + A, V); (n, 1, V) for an answer of one symbol."""
-        question, answers = self.draw(length, random)
+        question, answers = self.drawn(length, random)
         inputs = F.pad(question, (0, answers.shape[1]), value=len(self.symbols))
         if self.where is Answers.LAST:
             return Batch(inputs, self.certain(answers))
@@ -109,7 +115,7 @@ class Written(Problem):
 
     def sample(self, length: int, random: Random) -> Batch:
         """Begin token, question, separator and answer, (n, 1 + Q + A), with p* (n, 1 + Q + A, V)."""
-        question, answers = self.draw(length, random)
+        question, answers = self.drawn(length, random)
         begin = len(self.symbols)
         written = answers[:, :-1]
         written = torch.where(written == self.end, begin, written)  # a filler, after the end

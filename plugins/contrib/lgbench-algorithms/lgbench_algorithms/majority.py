@@ -58,7 +58,7 @@ class MajorityOfBits(Written):
     strings: int
 
     def draw(self, length: int, random: Random) -> tuple[Tensor, Tensor]:
-        each = max(1, round(length / self.strings))
+        each = round(length / self.strings)
         ones = untied(each, self.strings, random)
         return shuffled(ones, each, random).flatten(1), self.ended((2 * ones > each).long())
 

@@ -124,3 +124,10 @@ def test_the_unknown_is_the_next_digit_after_a_uniform_place() -> None:
     assert set(map(len, drawn)) == {7}
     first = sum(count for text, count in drawn.items() if text[1] == "x")
     assert_distributed(Counter({"first": first, "second": DRAWS - first}), {"first": 0.6, "second": 0.4})
+
+
+@pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task.train_lengths[0] > 1])
+def test_a_length_without_a_question_is_refused(name: str) -> None:
+    shortest = TASKS[name].train_lengths[0]
+    with pytest.raises(ValueError, match=f"{name} has no question of length {shortest - 1}: the shortest has {shortest}"):
+        TASKS[name].sample(shortest - 1, Random(2))
