@@ -25,7 +25,7 @@ from lgbench.experiment.contexts import board_lengths, no_answer_counts
 from lgbench.experiment.experiment import Tested
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS
 from lgbench.experiment.record import EXTERNAL, EXTERNAL_VERSION, Evaluation, ExperimentRecord, ProtocolUse, Training
-from lgbench.experiment.settings import check_settings, flat, override
+from lgbench.experiment.settings import check_settings, flat, longest_context, override
 from lgbench.extensions.function_files import as_name, require_logits
 from lgbench.extensions.registry import Found, Registry
 from lgbench.measurement.causality import Predict
@@ -159,6 +159,8 @@ def planned(
     changes = {key: str(after[key]) for key in SETTABLE if after[key] != plain[key]}
     if lengths is not None:
         boards = _lengths(lengths)
+        if boards[-1] > (longest := longest_context(tested)):
+            raise UsageError(f"lengths go to {boards[-1]}, and contexts of {task} to {longest}")
         if "evaluate.max_length" in changed:
             raise UsageError("evaluate.max_length and lengths both say how long inputs get: leave one of them out")
         if boards != board_lengths(tested, train, test):

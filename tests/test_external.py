@@ -195,7 +195,7 @@ def test_boards_show_external_models_apart_and_last(mixed):
         ({"lengths": [0, 4]}, "whole numbers from 1 on"),
         ({"lengths": [4, "a"]}, "whole numbers from 1 on"),
         ({"lengths": 40}, "lengths is 40, expected 1 to 100 whole numbers from 1 on"),
-        ({"lengths": [65], "set": {}}, "evaluate.max_length=65 is out of range for toy-walk"),
+        ({"lengths": [65], "set": {}}, "lengths go to 65, and contexts of toy-walk to 64"),
         ({"lengths": [4], "set": {"evaluate.max_length": 8}}, "both say how long inputs get"),
         ({"set": {"train.steps": 5}}, "no setting of a model that lgbench does not train 'train.steps'"),
         ({"set": {"evaluate.contexts": 0}}, "evaluate.contexts=0 is out of range"),

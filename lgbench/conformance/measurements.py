@@ -176,7 +176,7 @@ def _is_in_range(measurement: Measurement, tasks: Tasks) -> None:
             expect_kind("its values are", values, (CONTEXTS,) if whole else (CONTEXTS, ANSWERS), torch.float64)
             missing = values.isnan()
             partial = measurement.partial or not missing.any()
-            expect(partial, f"some value of a {name} prediction is NaN: set partial = True if some are undefined")
+            expect(partial, f"some value of the {name} prediction is NaN: set partial = True if some are undefined")
             expect(torch.equal(missing, undefined), "which answers are undefined depends on the model: p* alone may decide it")
             outside = values[~missing & ~(_within(values, measurement) & values.isfinite())].tolist()
             expect(not outside, f"a {name} prediction has a value outside its range, {measurement.range}: {outside[:1]}")
@@ -223,7 +223,7 @@ def _reads_counted_answers(measurement: Measurement, tasks: Tasks) -> None:
         other = torch.where(WEIGHTS[..., None] > 0, logits, -logits.flip(-1))
         found, expected = (_values(measurement, each, exact, whole=True) for each in (other, logits))
         expect_close(
-            found, expected, f"of a {name} prediction, it reads answers with the weight 0: use `predictions.counts`", 1e-9
+            found, expected, f"of the {name} prediction, it reads answers with the weight 0: use `predictions.counts`", 1e-9
         )
 
 

@@ -185,15 +185,20 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 }
 
 
+def longest_context(task: Task) -> int:
+    """Length of the longest context that can be tested."""
+    most = MAX_LENGTH if task.signature.answers is Answers.LAST else MAX_PREFIX
+    return most if task.max_length is None else min(most, task.max_length)
+
+
 def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
     """Raise UsageError with the first setting out of range."""
     values = flat(train, evaluate, {})
-    most = MAX_LENGTH if task.signature.answers is Answers.LAST else MAX_PREFIX
-    longest = most if task.max_length is None else min(most, task.max_length)
+    longest = longest_context(task)
     shortest = 0 if task.signature.answers is Answers.EVERY_PREFIX else 1
     ranges = {
         **_RANGES,
-        "train.min_length": (shortest, most),
+        "train.min_length": (shortest, longest),
         "train.max_length": (max(1, train.min_length), longest),
         # At least one of the task's own lengths must be tested.
         "evaluate.max_length": (min(task.lengths or (1,)), longest),
