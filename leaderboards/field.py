@@ -4,6 +4,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+import classes
 from findings import family_of, markdown_table
 
 from lgbench.claims.claim import Claim, ClaimTest, read_claims
@@ -77,4 +78,10 @@ def _accuracies(results: Results, task: str) -> dict[str, str]:
 def tables(results: Results) -> dict[str, str]:
     """The tables of field.md, by the names that it gives."""
     found = judged(results)
-    return {"summary": summary(found), "papers": papers(found), "predictions": predictions(found), "chomsky": chomsky(results)}
+    return {
+        "summary": summary(found),
+        "classes": markdown_table(classes.table(classes.scores(results))),
+        "papers": papers(found),
+        "predictions": predictions(found),
+        "chomsky": chomsky(results),
+    }

@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import classes
 import field
 import lengths
 from factors import cells, picture, tested
@@ -69,6 +70,7 @@ def pictures(results: Results, swept: Results) -> Iterator[tuple[Path, Spec]]:
     yield HERE / "factors.svg", picture(maps, tested(maps))
     (readings,) = probed(results, protocol=protocol)
     yield HERE / "predictors.svg", predictor_figure(readings.predictors(), tvd(results), TIMES)
+    yield HERE / "classes.svg", classes.picture(classes.scores(results))
     if found := lengths.reaches(swept):
         yield HERE / "lengths.svg", lengths.picture(found)
     for folder in (HERE, INSIDE):

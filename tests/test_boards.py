@@ -29,7 +29,7 @@ from lgbench.results.stored_runs import stored
 from lgbench.submissions.inspection import inspected
 
 LEADERBOARDS = ROOT / "leaderboards"
-MODULES = ("findings", "factors", "queries", "internals", "field", "lengths", "generate")
+MODULES = ("findings", "factors", "queries", "internals", "classes", "field", "lengths", "generate")
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +221,20 @@ def test_the_picture_of_training_lengths_has_the_longest_right_length_of_the_med
     }
     drawn = json.dumps(lengths.picture(found), ensure_ascii=False)
     assert all(f'"{reach.right_to}"' in drawn or f'"≥{reach.right_to}"' in drawn for reach in found)
+
+
+def test_the_score_of_a_class_is_the_mean_share_of_the_baseline_over_its_tasks(scripts, results):
+    sql = """with means as (
+            select task, weights, seed, avg(value) as mean from results
+            where metric = 'tvd' and on_boards and step = 6000 and length > 40 and entry = 'lstm' and protocol_version = 7
+                and task in ('tomita-3', 'tomita-5', 'tomita-6') and weights in ('raw', 'chance')
+            group by all)
+        select seed, avg(own.mean / baseline.mean) from means as own join means as baseline using (task, seed)
+        where own.weights = 'raw' and baseline.weights = 'chance' group by all order by seed"""
+    expected = [share for _, share in results.connection.execute(sql).fetchall()]
+    found = {(score.entry, score.kind): score for score in scripts["classes"].scores(results)}
+    score = found["lstm", "regular with groups"]
+    assert score.tasks == 3 and score.seeds == pytest.approx(expected, abs=1e-4) and len(expected) == 5
 
 
 def test_our_accuracy_stands_beside_the_published_one_of_the_same_network(scripts, tmp_path):

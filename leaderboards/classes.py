@@ -1,0 +1,134 @@
+"""What each architecture does on each class of tasks: the picture and the table of field.md.
+
+A score is OOD TVD as a share of that of the context-free baseline, mean over the tasks of a class: 0 is exact, 1 as bad as the
+baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import altair as alt
+import numpy as np
+from factors import PROTOCOL
+
+from lgbench.extensions.registry import Registry
+from lgbench.reports.figure import Spec, on_paper
+from lgbench.reports.marks import TEXT
+from lgbench.results.boards import Board
+from lgbench.results.leaderboard import Results
+from lgbench.results.statistics import Floats, interval
+
+CLASSES = {
+    "star-free": "star-free",
+    "regular with groups": "regular|with groups",
+    "counter": "counter",
+    "context-free": "context-free",
+    "context-sensitive": "context-|sensitive",
+    "recall": "recall",
+    "state tracking": "state|tracking",
+    "games": "games",
+    "random automata": "random|automata",
+}
+"""Classes as in the facts of tasks, with their lines in the picture."""
+
+ENTRIES = (
+    "transformer+pre-norm",
+    "transformer+peri-norm",
+    "transformer+pre-norm+rope",
+    "transformer+pre-norm+randomised-learned",
+    "transformer+pre-norm+stick-breaking",
+    "transformer+pre-norm+mamba-2",
+    "transformer+pre-norm+deltanet-negative",
+    "transformer+pre-norm+deltaproduct-negative",
+    "lstm",
+    "stack-rnn",
+)
+BASELINE = ENTRIES[0]
+"""Entry whose tasks make up a class: another has a score if it ran all of them."""
+
+
+class Score(NamedTuple):
+    """Score of an entry on a class."""
+
+    entry: str
+    kind: str
+    tasks: int
+    seeds: Floats
+    """Score of each seed, (S,)."""
+
+
+def scores(results: Results) -> list[Score]:
+    """Score of every entry on every class of which it ran all tasks. Runs from before facts were stored have none."""
+    kinds = {task.name: task.facts.kind for task in Registry.load().tasks if task.facts}
+    boards: dict[str, list[Board]] = {}
+    for task in sorted(kinds.keys() & set(results.task_names)):
+        for board in results.boards("tvd", task, PROTOCOL):
+            boards.setdefault(kinds[task], []).append(board)
+    found = []
+    for kind in filter(boards.__contains__, CLASSES):
+        shares = [_shares(board) for board in boards[kind]]
+        tasks = [own for own in shares if BASELINE in own]
+        for entry in ENTRIES:
+            if tasks and all(entry in own for own in tasks):
+                found.append(Score(entry, kind, len(tasks), np.mean([own[entry] for own in tasks], axis=0)))
+    return found
+
+
+def _shares(board: Board) -> dict[str, Floats]:
+    """OOD TVD of each seed as a share of the context-free baseline, by entry."""
+    if not (level := board.context_free_level("OOD")):
+        return {}  # the baseline is exact, as on Tomita 1, and nothing can be a share of it
+    cells = {row.entry: cell for row in board.rows if (cell := row.cell("OOD"))}
+    return {entry: np.array(cell.values, dtype=float) / level for entry, cell in cells.items()}
+
+
+def _title(score: Score) -> str:
+    return f"{score.kind} ({score.tasks})"
+
+
+def table(found: Sequence[Score]) -> list[list[str]]:
+    """Lines of a Markdown table: a row for each entry, a column for each class, scores with their 95 % intervals."""
+    titles = list(dict.fromkeys(map(_title, found)))
+    cells: dict[str, dict[str, str]] = {}
+    for score in found:
+        low, high = (end.item() for end in interval(score.seeds[None]))
+        cells.setdefault(score.entry, {})[_title(score)] = f"{score.seeds.mean():.3f} [{max(low, 0):.3f}, {high:.3f}]"
+    lines = [[f"{PROTOCOL}: OOD TVD / baseline", *titles], [":--", *["--:"] * len(titles)]]
+    return lines + [[f"`{_short(entry)}`", *(own.get(title, "-") for title in titles)] for entry, own in cells.items()]
+
+
+def _short(entry: str) -> str:
+    return entry.removeprefix("transformer+").removeprefix("pre-norm+")
+
+
+COLUMN, ROW, HEADING = 62, 20, 25
+"""Width and height of a cell, and height of the names of classes below their first lines, in points."""
+
+
+def picture(found: Sequence[Score]) -> Spec:
+    """Figure with a row for each entry and a column for each class; dark is better."""
+    rows = [
+        {
+            "entry": _short(score.entry),
+            "class": f"{CLASSES[score.kind]}|{score.tasks} tasks",
+            "score": score.seeds.mean().item(),
+        }
+        for score in found
+    ]
+    classes = list(dict.fromkeys(str(row["class"]) for row in rows))
+    entries = [_short(entry) for entry in ENTRIES if any(score.entry == entry for score in found)]
+    size: Mapping[str, Any] = {"labelFontSize": TEXT, "ticks": False, "domain": False, "labelLimit": 0}
+    across = alt.Axis(orient="top", labelAngle=0, labelExpr="split(datum.label, '|')", labelPadding=HEADING, **size)
+    x = alt.X("class:N", sort=classes, title=None, axis=across)
+    y = alt.Y("entry:N", sort=entries, title=None, axis=alt.Axis(**size))
+    chart = alt.Chart(alt.InlineData(values=rows)).encode(x=x, y=y)
+    # Half of the scale, so that black text can be read on every cell.
+    scale = alt.Scale(scheme="blues", reverse=True, domain=[-1, 1], clamp=True)
+    cells = chart.mark_rect(stroke="white").encode(color=alt.Color("score:Q", legend=None, scale=scale))
+    text = chart.mark_text(fontSize=TEXT).encode(text=alt.Text("score:Q", format=".2f"))
+    plot = alt.LayerChart(layer=[cells, text], width=COLUMN * len(classes), height=ROW * len(entries))
+    above = ["OOD TVD as a share of that of the", "context-free baseline, mean over", "tasks and seeds; dark is better"]
+    page = on_paper(f"Classes of tasks, {PROTOCOL}", above)
+    return page | {key: value for key, value in plot.to_dict().items() if key not in ("$schema", "config")}
