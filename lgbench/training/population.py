@@ -53,6 +53,7 @@ class Population:
         if not trained:
             raise ValueError(f"{experiments[0].entry} has no parameters to train")
         self.skeleton = fresh[0]
+        self.program_key = experiments[0].program_key
         self.layout = Layout(
             [name for name in params if name not in frozen], [p.shape[1:] for p in trained], [p.dtype for p in trained]
         )
@@ -208,7 +209,9 @@ class Compiled:
         shapes = "all" if self._varying else tuple(tensor.shape for tensor in batch)
         if shapes not in self._programs:
             try:
-                self._programs[shapes] = program(self._step, [*self._own, *batch], self._begin, self._varying)
+                self._programs[shapes] = program(
+                    self._step, [*self._own, *batch], self._begin, self._varying, self.population.program_key
+                )
             except SizesMatter:
                 self._varying = NOTHING
                 return self._advance(*batch)

@@ -109,18 +109,42 @@ EXAMPLE = 32
 Function = Callable[..., Tensor]
 """Function from tensors, some changed in place, to a tensor."""
 
+_LATEST: dict[Hashable, dict[Hashable, Function | None]] = {}
+"""Programs of this process for the latest key, by layout of the arguments; None where sizes matter."""
+
 
 def program(
-    function: Function, arguments: Sequence[Tensor], report: Callable[[], None], varying: Varying = NOTHING
+    function: Function, arguments: Sequence[Tensor], report: Callable[[], None], varying: Varying, key: Hashable
 ) -> Function:
     """Program of a function for arguments with these shapes, types and device, with the same changes in place.
 
-    Calls `report` before compiling, which takes half a minute; a program in the cache needs none. Raises SizesMatter if the
-    program depends on a varying size, and any other error if the function cannot be traced (a branch on a value) or compiled
-    (no C++ compiler).
+    Functions with equal keys have equal operators, but for constant tensors: the seeds and learning rates of an entry are
+    traced once, which takes seconds for an unrolled recurrence. Calls `report` before compiling, which takes half a minute; a
+    program in the cache needs none. Raises SizesMatter if the program depends on a varying size, and any other error if the
+    function cannot be traced (a branch on a value) or compiled (no C++ compiler).
     """
     arguments = [_example(argument, varying.get(place)) for place, argument in enumerate(arguments)]
-    graph = traced(lambda *given: (function(*given),), arguments, varying)
+    layouts = (torch.get_num_threads(), *(_layout(argument, varying.get(place)) for place, argument in enumerate(arguments)))
+    if key not in _LATEST:
+        _LATEST.clear()
+    known = _LATEST.setdefault(key, {})
+    if layouts not in known:
+        try:
+            graph = traced(lambda *given: (function(*given),), arguments, varying)
+        except SizesMatter:
+            known[layouts] = None
+            raise
+        found = _of_graph(graph, arguments, report, varying)
+        if any(_constants(graph)):  # drawn with the seed, perhaps
+            return found
+        known[layouts] = found
+    if (latest := known[layouts]) is None:
+        raise SizesMatter("it does other things for other sizes, as before")
+    return latest
+
+
+def _of_graph(graph: fx.GraphModule, arguments: Sequence[Tensor], report: Callable[[], None], varying: Varying) -> Function:
+    """Program of a graph, from the cache or compiled."""
     kept = _folder()
     if kept is None:
         report()
@@ -204,12 +228,15 @@ def _name(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varying) 
         SETTINGS,
     ]
     parts += [_layout(tensor, varying.get(place)) for place, tensor in enumerate(arguments)]
-    for name, constant in graph.named_buffers():
+    for name, constant in _constants(graph):
         parts += [name, _layout(constant), constant.detach().cpu().reshape(-1).tolist()]
-    for name, constant in vars(graph).items():
-        if isinstance(constant, Tensor):
-            parts += [name, _layout(constant), constant.detach().cpu().reshape(-1).tolist()]
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:32]
+
+
+def _constants(graph: fx.GraphModule) -> Iterator[tuple[str, Tensor]]:
+    """Tensors that a graph holds, by name."""
+    yield from graph.named_buffers()
+    yield from ((name, value) for name, value in vars(graph).items() if isinstance(value, Tensor))
 
 
 def _layout(tensor: Tensor, varies: int | None = None) -> tuple[Any, ...]:

@@ -7,11 +7,14 @@ import torch
 import torch.nn.functional as F
 from helpers.plain_training import CPU
 from helpers.processes import python
+from helpers.trainings import numbers
 from torch.func import grad, vmap
 
+from lgbench.training import program as programs
 from lgbench.training.data import draw_batch, stream
 from lgbench.training.population import Compiled, Population
-from lgbench.training.program import SizesMatter, traced
+from lgbench.training.program import SizesMatter, program, traced
+from lgbench.training.train import train
 
 SIZES = (2, 3, 7, 16, 40)
 
@@ -84,7 +87,7 @@ def test_which_lengths_are_compiled_does_not_depend_on_which_came_first(registry
     """Or a training that goes on from a checkpoint differs from one that was never stopped."""
     compiled = []
 
-    def program(function, arguments, report, varying):
+    def program(function, arguments, report, varying, key):
         if varying:
             raise SizesMatter
         compiled.append(arguments[-2].shape[2])
@@ -100,6 +103,36 @@ def test_which_lengths_are_compiled_does_not_depend_on_which_came_first(registry
     assert sorted(compiled) == [3, 5]
 
 
+@pytest.fixture
+def traced_functions(monkeypatch):
+    """Functions that were traced. Their graphs run as they are, without a compiler."""
+    functions = []
+
+    def noted(function, arguments, varying):
+        functions.append(function)
+        return traced(function, arguments, varying)
+
+    monkeypatch.setattr(programs, "_LATEST", {})
+    monkeypatch.setattr(programs, "traced", noted)
+    monkeypatch.setattr(programs, "_of_graph", lambda graph, *_: lambda *given: graph(*given)[0])
+    return functions
+
+
+@pytest.mark.parametrize("task", ["tomita-5", "set-complement"])
+def test_an_entry_is_traced_once_for_all_seeds_and_rates(registry, planned, traced_functions, task):
+    for arch, seed, lr, count in (("pre-norm", 0, 0.001, 1), ("pre-norm", 1, 0.003, 1), ("post-norm", 1, 0.003, 2)):
+        experiments = planned(registry, task, arch, (seed,), train_steps=6, train_batch=4, train_lr=lr)
+        plain, compiled = train(experiments, CPU), train(experiments, CPU, compile=True)
+        assert numbers(compiled) == numbers(plain)
+        assert len(traced_functions) == count
+
+
+def test_a_function_with_constant_tensors_is_traced_each_time(traced_functions):
+    for constant in (torch.tensor(2.0), torch.tensor(3.0)):
+        found = program(lambda x, constant=constant: x * constant, [torch.ones(1)], pytest.fail, {}, "key")
+        assert found(torch.ones(1)) == constant
+
+
 SOLVE = """
 import torch
 from lgbench.training.program import program
@@ -108,7 +141,7 @@ def solved(a, b):
     return torch.linalg.solve_triangular(a, b, upper=False, unitriangular=True)
 
 a, b = torch.randn(3, 8, 8).tril(), torch.randn(3, 8, 2)
-found = program(solved, (a, b), lambda: print("compiled"))(a, b)
+found = program(solved, (a, b), lambda: print("compiled"), {}, "solved")(a, b)
 torch.testing.assert_close(found, solved(a, b))
 """
 
