@@ -36,17 +36,18 @@ class PublishedRuns(BuildHookInterface):
 
 
 def newest(folder: Path) -> tuple[str, bytes]:
-    """Name and content of a submission file: the runs under the protocol of boards, on the newest version of each task.
+    """Name and content of a submission file: the runs under the protocol of boards.
 
-    Of all versions of the protocol: some entries have no runs of the newest.
+    Of each entry on each task, the newest version of the task, then of the protocol: some entries lack runs of the newest.
     """
     paths = sorted(folder.glob("*.parquet"))
     records = [run.record for path in paths for run in stored(path)]
     records = [record for record in records if record.protocol == ProtocolUse(BOARDS_PROTOCOL, record.protocol.version)]
-    versions: dict[str, int] = {}
+    versions: dict[tuple[str, str], tuple[int, int]] = {}
     for record in records:
-        versions[record.task] = max(record.task_version, versions.get(record.task, 0))
-    chosen = {record.run_id for record in records if record.task_version == versions[record.task]}
+        of = record.task, record.entry
+        versions[of] = max((record.task_version, record.protocol.version), versions.get(of, (0, 0)))
+    chosen = {r.run_id for r in records if versions[r.task, r.entry] == (r.task_version, r.protocol.version)}
     runs = (run for path in paths for run in with_rows(path))
     return file_format.submission(
         (run.packed.metadata, at_the_end(rows, run.record.train.steps)) for run, rows in runs if run.run_id in chosen

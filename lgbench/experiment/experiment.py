@@ -111,10 +111,10 @@ class Experiment(Tested):
         shared = replace(self.train, lr=0.0, weight_decay=0.0, warmup=0.0, steps=0)
         record = self.record
         made_of = (record.entry, record.optimizer, record.options, record.precision)
-        # Not by their names, which a notebook may give twice. Parts and optimizer are copies with options.
-        objects = (self.architecture, *map(type, (*self.parts.values(), self.optimizer)))
+        # Names may be given twice in a process. Types, for each population has objects of its own.
+        types = tuple(map(type, (self.architecture, *self.parts.values(), self.optimizer)))
         trained, _ = self._longest()
-        return (self.task.signature, made_of, objects, shared, trained)
+        return (self.task.signature, made_of, types, shared, trained)
 
     def with_seed(self, seed: int) -> Experiment:
         """Copy with another seed."""

@@ -227,6 +227,8 @@ def test_the_package_gives_the_newest_boards_of_the_checkout_in_at_most_5_mb(tmp
         archive.extractall(tmp_path / "installed")
     packaged, checkout = (Results(tmp_path / "none", folder) for folder in (tmp_path / "installed", PUBLISHED))
     for metric in ("tvd", "accuracy", "roc_auc"):
-        for protocol in (None, "standard/6"):
-            boards = shown(packaged, metric, None, protocol)[0]
-            assert boards == shown(checkout, metric, None, protocol)[0] and len(boards) == 5
+        boards = shown(packaged, metric)[0]
+        assert boards == shown(checkout, metric)[0] and len(boards) == 5
+    every = "select distinct task, entry from results where protocol = 'standard' order by all"
+    filed, kept = (Results(folder).connection.execute(every).fetchall() for folder in (PUBLISHED, tmp_path / "installed"))
+    assert kept == filed
