@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import factors
+from factors import PROTOCOL
 
 from lgbench.claims.claim import ClaimTest, read_claims
 from lgbench.claims.verdicts import Verdict, decide, latest
@@ -64,7 +65,7 @@ PUBLISHED_ADAPTIVE = {
 
 
 NEWEST = 6
-"""Newest version that the pages read: runs under standard/7 are filed family by family, until they are all there."""
+"""Newest version that a sentence reads unless it names one: some entries have no runs under standard/7 yet."""
 
 
 def versions(results: Results) -> list[str]:
@@ -96,11 +97,17 @@ ENTRIES = """
 
 
 def runs(results: Results) -> str:
-    """How many runs there are, by protocol; and of each entry under the newest protocol of boards, the seeds on each family."""
+    """How many runs there are, by protocol; and of each entry under the two newest versions, the seeds on each family."""
     counted = results.connection.execute(RUNS).fetchall()
     lines = [["protocol", "runs", "diverged"], [":--", "--:", "--:"]]
     lines += [[f"`{protocol}`", f"{n:,}", str(diverged)] for protocol, n, diverged in counted]
-    protocol, *_ = versions(results)
+    return "\n".join(
+        [markdown_table(lines), *(markdown_table(_seeds(results, use)) for use in (PROTOCOL, versions(results)[0]))]
+    )
+
+
+def _seeds(results: Results, protocol: str) -> list[list[str]]:
+    """Lines of numbers of seeds by family: the entries that have them under a protocol."""
     seeds: dict[str, dict[str, int]] = {}
     for entry, family, n in results.connection.execute(ENTRIES, {"protocol": protocol}).fetchall():
         seeds.setdefault(entry, {})[family] = n
@@ -108,16 +115,14 @@ def runs(results: Results) -> str:
     for entry in sorted(seeds, key=lambda entry: (-len(seeds[entry]), entry)):
         where = ", ".join(f"{family} {n}" for family, n in sorted(seeds[entry].items()))
         alike.setdefault(where, []).append(f"`{entry.removeprefix('transformer+')}`")
-    own = [[f"{protocol}: seeds", "entries"], [":--", ":--"], *([where, ", ".join(same)] for where, same in alike.items())]
-    return f"{markdown_table(lines)}\n{markdown_table(own)}"
+    return [[f"{protocol}: seeds", "entries"], [":--", ":--"], *([where, ", ".join(same)] for where, same in alike.items())]
 
 
 def together(results: Results) -> str:
     """Raw weights of entries that ran every family, best first: interquartile mean and mean of their shares of the baseline."""
-    protocol = versions(results)[0]
-    (board,) = results.overall("tvd", protocol)
+    (board,) = results.overall("tvd", PROTOCOL)
     lines = [
-        [f"{protocol}: OOD TVD / baseline", "IQM", "mean", "P(better than pre-norm)", *board.families],
+        [f"{PROTOCOL}: OOD TVD / baseline", "IQM", "mean", "P(better than pre-norm)", *board.families],
         [":--", *["--:"] * (3 + len(board.families))],
     ]
     for row in board.rows:
