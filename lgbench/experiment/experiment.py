@@ -107,14 +107,16 @@ class Experiment(Tested):
 
     @property
     def program_key(self) -> Hashable:
-        """Key of the experiments with shared compiled programs, in populations of one size. Steps and tests may differ."""
+        """Key of the experiments with shared compiled programs, in populations of one size.
+
+        Seed, learning rate and steps may differ, and tests but for their longest input, whose positions parts may use.
+        """
         shared = replace(self.train, lr=0.0, weight_decay=0.0, warmup=0.0, steps=0)
         record = self.record
         made_of = (record.entry, record.optimizer, record.options, record.precision)
-        # Names may be given twice in a process. Types, for each population has objects of its own.
+        # A name may stand for another class in a later registry. The objects themselves are copies, one for each record.
         types = tuple(map(type, (self.architecture, *self.parts.values(), self.optimizer)))
-        trained, _ = self._longest()
-        return (self.task.signature, made_of, types, shared, trained)
+        return (self.task.signature, made_of, types, shared, *self._longest())
 
     def with_seed(self, seed: int) -> Experiment:
         """Copy with another seed."""

@@ -171,9 +171,9 @@ class Population:
 class Compiled:
     """Compiled training step: one program for batches of all lengths, or one program for each length.
 
-    A program is made at the first batch of its shape. The plain step runs if there is no C++ compiler, if the model cannot be
-    traced and, with varying lengths, for contexts of a single position: whether one program serves all other lengths is known
-    only at the first longer batch, and a step must not depend on the order of batches.
+    A program is made at the first batch of its shape. The plain step runs if there is no C++ compiler, or if the model cannot
+    be traced. With varying lengths it also runs for contexts of a single position. Whether one program serves all other
+    lengths is known only at the first longer batch, and a step must not depend on the order of batches.
     """
 
     def __init__(self, population: Population, say: Callable[[str], None]) -> None:

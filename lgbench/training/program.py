@@ -118,29 +118,29 @@ def program(
 ) -> Function:
     """Program of a function for arguments with these shapes, types and device, with the same changes in place.
 
-    Functions with equal keys have equal operators, but for constant tensors: the seeds and learning rates of an entry are
-    traced once, which takes seconds for an unrolled recurrence. Calls `report` before compiling, which takes half a minute; a
-    program in the cache needs none. Raises SizesMatter if the program depends on a varying size, and any other error if the
-    function cannot be traced (a branch on a value) or compiled (no C++ compiler).
+    Functions with equal keys have equal operators, except for constant tensors. So the seeds and learning rates of an entry
+    are traced once: tracing takes seconds for an unrolled recurrence. Calls `report` before compiling, which takes half a
+    minute; a program in the cache needs none. Raises SizesMatter if the program depends on a varying size, and any other
+    error if the function cannot be traced (a branch on a value) or compiled (no C++ compiler).
     """
     arguments = [_example(argument, varying.get(place)) for place, argument in enumerate(arguments)]
     layouts = (torch.get_num_threads(), *(_layout(argument, varying.get(place)) for place, argument in enumerate(arguments)))
     if key not in _LATEST:
         _LATEST.clear()
     known = _LATEST.setdefault(key, {})
-    if layouts not in known:
-        try:
-            graph = traced(lambda *given: (function(*given),), arguments, varying)
-        except SizesMatter:
-            known[layouts] = None
-            raise
-        found = _of_graph(graph, arguments, report, varying)
-        if any(_constants(graph)):  # drawn with the seed, perhaps
-            return found
-        known[layouts] = found
-    if (latest := known[layouts]) is None:
-        raise SizesMatter("it does other things for other sizes, as before")
-    return latest
+    if layouts in known:
+        if (found := known[layouts]) is None:
+            raise SizesMatter("it does other things for other sizes, as before")
+        return found
+    try:
+        graph = traced(lambda *given: (function(*given),), arguments, varying)
+    except SizesMatter:
+        known[layouts] = None
+        raise
+    made = _of_graph(graph, arguments, report, varying)
+    if not any(_constants(graph)):  # which may have been drawn with the seed
+        known[layouts] = made
+    return made
 
 
 def _of_graph(graph: fx.GraphModule, arguments: Sequence[Tensor], report: Callable[[], None], varying: Varying) -> Function:

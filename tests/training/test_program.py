@@ -7,9 +7,13 @@ import torch
 import torch.nn.functional as F
 from helpers.plain_training import CPU
 from helpers.processes import python
+from helpers.registries import with_things
 from helpers.trainings import numbers
+from torch import Tensor, nn
 from torch.func import grad, vmap
 
+from lgbench import Position
+from lgbench.extensions.registry import Registry
 from lgbench.training import program as programs
 from lgbench.training.data import draw_batch, stream
 from lgbench.training.population import Compiled, Population
@@ -125,6 +129,34 @@ def test_an_entry_is_traced_once_for_all_seeds_and_rates(registry, planned, trac
         plain, compiled = train(experiments, CPU), train(experiments, CPU, compile=True)
         assert numbers(compiled) == numbers(plain)
         assert len(traced_functions) == count
+
+
+class Scaled(nn.Module):
+    """Embeddings as a multiple of the number of positions."""
+
+    def __init__(self, positions: int) -> None:
+        super().__init__()
+        self.positions = positions
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.positions / 100
+
+
+class ByLength(Position):
+    """Position code that reads how long inputs get in a test, as a number."""
+
+    name = "by-length"
+
+    def embed(self, width: int, positions: int) -> nn.Module:
+        return Scaled(positions)
+
+
+def test_a_longer_test_is_another_program_for_parts_may_read_its_length(planned, traced_functions):
+    registry = with_things(Registry.load(), position=ByLength())
+    for longest in (32, 63):
+        changes = {"train_steps": 6, "train_batch": 4, "evaluate_max_length": longest}
+        experiments = planned(registry, "set-complement", "pre-norm+by-length", **changes)
+        assert numbers(train(experiments, CPU, compile=True)) == numbers(train(experiments, CPU))
 
 
 def test_a_function_with_constant_tensors_is_traced_each_time(traced_functions):
