@@ -1,9 +1,10 @@
 """Number of training steps from which compiling the step saves time, which `lgbench.training.cost.STEPS_PER_PROGRAM` sets.
 
-For stacks of several shapes, on a CPU with one thread as in a worker: seconds to compile with an empty cache, milliseconds of a
-step before and after. The retrieval tasks have batches of all their training lengths, and one program for all of them.
+For stacks of several shapes, on a CPU with one thread as in a worker. Seconds of the first compiled step with an empty cache,
+with the program in the cache, and with the program known to the process. Milliseconds of a later step, without and with
+compiling. The retrieval tasks have batches of all their training lengths, and one program for all of them.
 
-    python benchmarks/compilation.py [--steps 40] [--cases 9] [--device cuda]
+    python benchmarks/compilation.py [--steps 40] [--cases 8] [--device cuda]
 """
 
 import argparse
@@ -25,6 +26,7 @@ from lgbench.execution.device import keep_freed_memory
 from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
 from lgbench.options import RunOptions
+from lgbench.training import program
 from lgbench.training.data import Step, stream
 from lgbench.training.population import Compiled, Population
 from lgbench.training.program import Captured, captures
@@ -37,6 +39,7 @@ CASES = [
     ("dyck-8-5", "peri-norm", 2),
     ("max-retrieval", "peri-norm", 1),
     ("dictionary-lookup", "pre-norm", 1),
+    ("dictionary-lookup", "deltanet-negative", 1),
 ]
 """Task, entry, models of a stack."""
 
@@ -62,6 +65,12 @@ def finish(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def first_step(population: Population, batch: Step, device: torch.device) -> float:
+    """Seconds of the first compiled step of a training."""
+    compiled = Compiled(population, lambda sentence: None)
+    return timed(lambda: compiled(*batch.tensors), device)
+
+
 @contextmanager
 def no_programs() -> Iterator[None]:
     """Inside, no program of an earlier command is found."""
@@ -80,7 +89,7 @@ def main() -> None:
         torch.set_num_threads(1)
         keep_freed_memory()
     registry = Registry.load()
-    rows = table(1, "models", "compile, s", "step, ms", "compiled", "pays from")
+    rows = table(1, "models", "compile, s", "cached, s", "known, s", "step, ms", "compiled", "pays from")
     for task, arch, seeds in CASES[: chosen.cases]:
         experiments = plan(RunOptions(task, arch, seeds=range(seeds), protocol="short", set={}), registry).experiments
         population = Population(experiments, device)
@@ -88,13 +97,14 @@ def main() -> None:
         batches = list(islice(stream(members, experiments[0].train, device), chosen.steps))
         with torch.no_grad(), fresh_cache(), no_programs():
             plain = seconds(population.advance, batches, device)
-            compiled = Compiled(population, lambda sentence: None)
-            needed = timed(lambda: compiled(*batches[0].tensors), device)  # noqa: B023
-            saved = plain - seconds(compiled, batches, device)
+            needed, known = (first_step(population, batches[0], device) for _ in range(2))
+            program._LATEST.clear()
+            cached = first_step(population, batches[0], device)
+            saved = plain - seconds(Compiled(population, lambda sentence: None), batches, device)
         rows.add_row(
             f"{task} {arch}",
             f"{len(experiments)}",
-            f"{needed:.1f}",
+            *(f"{value:.1f}" for value in (needed, cached, known)),
             f"{plain * 1e3:.2f}",
             f"{(plain - saved) * 1e3:.2f}",
             f"{needed / saved:.0f}" if saved > 0 else "never",

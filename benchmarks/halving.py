@@ -23,14 +23,20 @@ STOPS = (3, 5, 7)
 KEPT = (1, 2)
 
 
-def tunings(folder: Path) -> list[tuple[str, Tuning]]:
-    """Family and tuning of each entry on each task that was tuned with an open grid."""
+SEEDS = 5
+"""Trainings for each tuning."""
+
+
+def tunings(folder: Path) -> list[tuple[str, Tuning, float]]:
+    """Family, tuning, and its share of all steps, of each entry on each task that was tuned with an open grid."""
     found = {}
     for path in sorted(folder.rglob("*.parquet")):
         for run in stored(path):
             record = run.record
             if record.tuning and record.tuning.open and record.tuning.runs:
-                found[record.protocol, record.precision, record.task, record.entry] = record.family, record.tuning
+                tuned = len(record.tuning.runs) * record.tuning.steps
+                share = tuned / (tuned + SEEDS * record.train.steps)
+                found[record.protocol, record.precision, record.task, record.entry] = record.family, record.tuning, share
     return list(found.values())
 
 
@@ -64,12 +70,14 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("results", type=Path)
     found = tunings(options.parse_args().results)
-    families = sorted({family for family, _ in found})
-    print(f"{len(found)} entries and tasks")
-    print(f"| steps before the stop | rates kept | steps | another rate | {' | '.join(families)} | most loss added, nats |")
-    print("|" + " --: |" * (5 + len(families)))
+    families = sorted({family for family, *_ in found})
+    whole = sum(share for *_, share in found) / len(found)
+    print(f"{len(found)} entries and tasks; tuning takes {whole:.0%} of all steps")
+    head = ["steps before the stop", "rates kept", "steps of tuning", "another rate", *families, "most loss added, nats"]
+    print(f"| {' | '.join(head)} |")
+    print("|" + " --: |" * len(head))
     for stop, kept in product(STOPS, KEPT):
-        outcomes = [(family, tuning, *halved(tuning, stop, kept)) for family, tuning in found]
+        outcomes = [(family, tuning, *halved(tuning, stop, kept)) for family, tuning, _ in found]
         others = {family: [lr != t.chosen for own, t, lr, _ in outcomes if own == family] for family in families}
         every = [lr != tuning.chosen for _, tuning, lr, _ in outcomes]
         added = max(loss(tuning, lr, TENTHS) - tuning.loss(tuning.best) for _, tuning, lr, _ in outcomes)

@@ -60,28 +60,33 @@ class Score(NamedTuple):
 
 
 def scores(results: Results) -> list[Score]:
-    """Score of every entry on every class of which it ran all tasks. Runs from before facts were stored have none."""
+    """Score of every entry on every class of which it ran all tasks, over the seeds that ran all of them."""
     kinds = {task.name: task.facts.kind for task in Registry.load().tasks if task.facts}
-    boards: dict[str, list[Board]] = {}
+    shares: dict[str, list[dict[str, dict[int, float]]]] = {kind: [] for kind in CLASSES}
     for task in sorted(kinds.keys() & set(results.task_names)):
-        for board in results.boards("tvd", task, PROTOCOL):
-            boards.setdefault(kinds[task], []).append(board)
+        boards = results.boards("tvd", task, PROTOCOL)
+        own = _shares(max(boards, key=lambda board: board.task_version)) if boards else {}
+        if kinds[task] in CLASSES and BASELINE in own:
+            shares[kinds[task]].append(own)
     found = []
-    for kind in filter(boards.__contains__, CLASSES):
-        shares = [_shares(board) for board in boards[kind]]
-        tasks = [own for own in shares if BASELINE in own]
+    for kind, tasks in shares.items():
         for entry in ENTRIES:
             if tasks and all(entry in own for own in tasks):
-                found.append(Score(entry, kind, len(tasks), np.mean([own[entry] for own in tasks], axis=0)))
+                seeds = sorted(set.intersection(*({*own[entry]} for own in tasks)))
+                means = np.array([[own[entry][seed] for seed in seeds] for own in tasks]).mean(0)
+                found.append(Score(entry, kind, len(tasks), means))
     return found
 
 
-def _shares(board: Board) -> dict[str, Floats]:
-    """OOD TVD of each seed as a share of the context-free baseline, by entry."""
+def _shares(board: Board) -> dict[str, dict[int, float]]:
+    """OOD TVD as a share of that of the context-free baseline, by entry and seed."""
     if not (level := board.context_free_level("OOD")):
         return {}  # the baseline is exact, as on Tomita 1, and nothing can be a share of it
-    cells = {row.entry: cell for row in board.rows if (cell := row.cell("OOD"))}
-    return {entry: np.array(cell.values, dtype=float) / level for entry, cell in cells.items()}
+    cells = {row.entry: (row.seeds, cell.values) for row in board.rows if (cell := row.cell("OOD"))}
+    return {
+        entry: {seed: value / level for seed, value in zip(seeds, values, strict=True) if value is not None}
+        for entry, (seeds, values) in cells.items()
+    }
 
 
 def _title(score: Score) -> str:

@@ -101,9 +101,8 @@ def runs(results: Results) -> str:
     counted = results.connection.execute(RUNS).fetchall()
     lines = [["protocol", "runs", "diverged"], [":--", "--:", "--:"]]
     lines += [[f"`{protocol}`", f"{n:,}", str(diverged)] for protocol, n, diverged in counted]
-    return "\n".join(
-        [markdown_table(lines), *(markdown_table(_seeds(results, use)) for use in (PROTOCOL, versions(results)[0]))]
-    )
+    tables = [lines, *(_seeds(results, protocol) for protocol in (PROTOCOL, versions(results)[0]))]
+    return "\n".join(map(markdown_table, tables))
 
 
 def _seeds(results: Results, protocol: str) -> list[list[str]]:

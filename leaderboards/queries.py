@@ -105,9 +105,16 @@ class Queries:
     def _effects(self) -> list[Contrast]:
         return tested(cells(self.results))
 
-    def share(self, first: str, second: str, name: str) -> str:
+    def share(self, first: str, second: str, name: str, protocol: str | None = None) -> str:
         """OOD TVD of one entry as a percentage of that of another."""
-        return f"{100 * float(self.ood(first, name, digits=6)) / float(self.ood(second, name, digits=6)):.0f} %"
+        own, other = (float(self.ood(entry, name, protocol, digits=6)) for entry in (first, second))
+        return f"{100 * own / other:.0f} %"
+
+    def rate(self, entry: str, name: str, protocol: str | None = None) -> str:
+        """Learning rate that tuning chose for an entry on a task."""
+        board = self._board(name, protocol)
+        (rate,) = board.learning_rates[find_entry(entry, board.learning_rates)][name]
+        return f"{rate.chosen:g}"
 
     def seeds(self, entry: str, name: str, length: int, metric: str = "tvd", digits: int = 3) -> str:
         """Value of each seed at a length, separated by commas."""
@@ -135,7 +142,7 @@ class Queries:
         """Rank correlation over entries between a probe at a length and TVD there, its interval, and the number of entries."""
         (header, scores), *_ = self.results.models(PRIMARY_METRIC, name, self.protocol)
         (_, probes), *_ = self.results.models(probe, name, self.protocol, inside=Inside(layer))
-        # Not the cells of boards: rounded to four decimals, good entries would share a rank.
+        # Not the cells of boards, whose rounding may give two good entries one rank.
         read, score = (
             dict(zip(each.entries, mean_of_known(each.columns["length", length]), strict=True)) for each in (probes, scores)
         )

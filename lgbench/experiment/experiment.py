@@ -107,16 +107,22 @@ class Experiment(Tested):
 
     @property
     def program_key(self) -> Hashable:
-        """Key of the experiments with shared compiled programs, in populations of one size.
-
-        Seed, learning rate and steps may differ, and tests but for their longest input, whose positions parts may use.
-        """
+        """Key of the experiments with shared compiled programs, in populations of one size. Steps and tests may differ."""
         shared = replace(self.train, lr=0.0, weight_decay=0.0, warmup=0.0, steps=0)
         record = self.record
         made_of = (record.entry, record.optimizer, record.options, record.precision)
-        # A name may stand for another class in a later registry. The objects themselves are copies, one for each record.
+        trained, _ = self._longest()
+        return (self.task.signature, made_of, shared, trained)
+
+    @property
+    def step_key(self) -> Hashable:
+        """Key of the experiments with one training step, in populations of one size. Seed, learning rate and steps may differ.
+
+        Parts may use the positions of the longest test input, which is shorter in a tuning run. A name may stand for another
+        class in a later registry.
+        """
         types = tuple(map(type, (self.architecture, *self.parts.values(), self.optimizer)))
-        return (self.task.signature, made_of, types, shared, *self._longest())
+        return (self.program_key, self._longest(), types)
 
     def with_seed(self, seed: int) -> Experiment:
         """Copy with another seed."""

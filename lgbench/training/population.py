@@ -53,7 +53,7 @@ class Population:
         if not trained:
             raise ValueError(f"{experiments[0].entry} has no parameters to train")
         self.skeleton = fresh[0]
-        self.program_key = experiments[0].program_key
+        self.step_key = experiments[0].step_key
         self.layout = Layout(
             [name for name in params if name not in frozen], [p.shape[1:] for p in trained], [p.dtype for p in trained]
         )
@@ -210,7 +210,7 @@ class Compiled:
         if shapes not in self._programs:
             try:
                 self._programs[shapes] = program(
-                    self._step, [*self._own, *batch], self._begin, self._varying, self.population.program_key
+                    self._step, [*self._own, *batch], self._begin, self._varying, self.population.step_key
                 )
             except SizesMatter:
                 self._varying = NOTHING

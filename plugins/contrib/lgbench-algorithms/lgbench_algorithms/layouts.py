@@ -19,7 +19,7 @@ END = "end"
 class Problem(Task):
     """A function from a question to a fixed answer; subclasses say which question, and layouts where the answer is read.
 
-    An answer ends with the class "end" where there is one. What stands after the end fills a batch and does not count.
+    An answer ends with the class "end" where there is one. Symbols after the end fill a batch and do not count.
     """
 
     version = 1
@@ -42,7 +42,7 @@ class Problem(Task):
         """Random questions (n, Q) and their answers (n, A), as numbers of symbols and of classes."""
 
     def drawn(self, length: int, random: Random) -> tuple[Tensor, Tensor]:
-        """As `draw`. Raises ValueError for a length without a question: training begins with the shortest."""
+        """Questions and answers of `draw`. Raises ValueError for a length below that of the shortest question in training."""
         if length < self.train_lengths[0]:
             raise ValueError(f"{self.name} has no question of length {length}: the shortest has {self.train_lengths[0]}")
         return self.draw(length, random)

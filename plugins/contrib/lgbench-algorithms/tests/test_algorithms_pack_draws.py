@@ -1,4 +1,4 @@
-"""What is drawn, against enumeration and uniform distributions."""
+"""Drawn questions, against enumeration and uniform distributions."""
 
 from __future__ import annotations
 
