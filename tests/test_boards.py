@@ -266,7 +266,8 @@ def test_every_prediction_stands_once_on_the_page_of_the_field(scripts):
 
 
 def test_the_runs_of_the_page_on_internals_are_those_that_its_script_asks_for(tmp_path, swept):
-    registry, asked = Registry.load(files=[LEADERBOARDS / "inside" / "exact_parts.py"]), set()
+    plugins = [LEADERBOARDS / "inside" / name for name in ("exact_parts.py", "ablations.py")]
+    registry, asked = Registry.load(files=plugins), set()
     for options in (*asked_by("inside/sweeps.sh", tmp_path), *asked_by("lengths.sh", tmp_path)):
         tasks, entries = named_by(options, registry)
         changes = [(name, as_number(value)) for name, values in options["set"].items() for value in values.split(",")]

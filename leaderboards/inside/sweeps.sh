@@ -49,3 +49,16 @@ exact() {
 }
 exact float32 pre-norm
 exact bfloat16 pre-norm,exact-embedding,exact-logits,exact-values,exact-head,exact-reading
+
+# The retrieval model of arXiv 2504.02827 at seven learning rates, with and without a norm on the attention output.
+runs standard 0:5 dictionary-lookup,max-retrieval "set-attention,set-attention+attention-layer-norm,set-attention+attention-standardize" \
+    attention_on_source train.lr=0.00025,0.0005,0.001,0.002,0.004,0.008,0.016
+
+# Set complement: what gated DeltaNet adds to DeltaNet, each part alone, with rates of their own; then all linear recurrences at equal ones.
+LINEAR=deltanet,deltanet-negative,deltaproduct,deltaproduct-negative,rwkv-7,mamba-2,mlstm,gated-deltanet,gated-deltanet-negative
+ablated() { "$lgbench" run --plugin leaderboards/inside/ablations.py --protocol standard --average none --results "$results" "$@"; }
+ablated --seeds 0:5 --task set-complement --arch gated-deltanet-no-fade,gated-deltanet-no-gate
+ablated --seeds 0:5 --task set-complement --arch "$LINEAR,gated-deltanet-no-fade,gated-deltanet-no-gate" --set train.lr=0.002,0.006
+
+# Tomita: OLMo Hybrid, whole and less one part.
+ablated --seeds 0:10 --task tomita --arch olmo-hybrid,olmo-hybrid-no-rope,olmo-hybrid-no-gate,olmo-hybrid-no-qk-norm,olmo-hybrid-no-mlp
