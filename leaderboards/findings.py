@@ -1,12 +1,13 @@
 """The tables of README.md: what the published runs say, one function a table."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import factors
 from factors import PROTOCOL
 
-from lgbench.claims.claim import ClaimTest, read_claims
+from lgbench.claims.claim import ClaimSeeds, ClaimTest, read_claims
 from lgbench.claims.verdicts import Verdict, decide, latest
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.reports.claims import Judged, pair, summary
@@ -168,6 +169,20 @@ def verdicts(results: Results) -> str:
     return markdown_table(lines)
 
 
+def confirmations(results: Results) -> str:
+    """Verdicts by fresh seeds on what the first ones have shown, beside the difference of these."""
+    lines = [["prediction", "task", "seeds 0 to 4", "seeds 5 to 9"], [":--", ":--", "--:", "--:"]]
+    for claim in read_claims(HERE / "confirmations"):
+        first = ClaimSeeds(range(claim.runs.seeds[0]))
+        first.alone = True
+        former = decide(replace(claim, runs=replace(claim.runs, seeds=first)), results, PROTOCOL)
+        for before, now in zip(former, decide(claim, results, PROTOCOL), strict=True):
+            word = "like" if now.test.expect == "alike" else "better than"
+            of_pair = pair(now.test).replace("transformer+", "").replace(" against ", f"` {word} `")
+            lines.append([f"`{of_pair}`", now.task, _verdict(before), _verdict(now)])
+    return markdown_table(lines)
+
+
 def shown(own: Sequence[Verdict]) -> list[Verdict]:
     """Verdicts that runs decide. Under the protocol of boards, each test on a task has that of its newest version with runs."""
     decided = [each for each in own if each.state != "not run" and not each.protocol.changes]
@@ -184,6 +199,8 @@ def family_of(task: str) -> str | None:
 
 
 def _verdict(verdict: Verdict) -> str:
+    if verdict.difference is None:
+        return "not run"
     state = verdict.state if verdict.state == "undecided" else f"**{verdict.state}**"
     return f"{state} {verdict.difference:+.3f}"
 
@@ -228,6 +245,7 @@ def tables(results: Results) -> dict[str, str]:
     return {
         "runs": runs(results),
         "verdicts": verdicts(results),
+        "confirmations": confirmations(results),
         "summary": summary([(claim, latest(claim, own)) for claim, own in judged(results)]),
         "overall": together(results),
         "factors": markdown_table(factors.table(factors.tested(factors.cells(results)))),

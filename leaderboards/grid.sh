@@ -42,6 +42,15 @@ every standard 0:5 "$FACTORS" --average none
 every short 0:10 "$NORMS,$ON_ATTENTION"
 runs paper 0:5 dictionary-lookup "pre-norm,attention-layer-norm,set-attention,set-attention+attention-layer-norm"
 
+# Fresh seeds for what `confirmations/` predicts, the cheapest first. The first five seeds have tuned the rates.
+confirm() { "$lgbench" run --protocol standard --seeds 5:10 --average none --task "$1" --arch "$2" --results "$results"; }
+confirm set-complement no-norm,pre-norm,post-norm,output-norm,input-norm,peri-norm,attention-layer-norm,attention-standardize
+confirm dictionary-lookup no-norm,pre-norm,post-norm,output-norm,lstm
+confirm max-retrieval no-norm,pre-norm,post-norm,peri-norm,attention-layer-norm,attention-standardize,lstm
+confirm set-complement lstm,stick-breaking,deltanet,gated-deltanet
+confirm dyck pre-norm,lstm,stick-breaking
+confirm tomita pre-norm,lstm,post-norm,no-norm,stick-breaking
+
 # The packs.
 every standard 0:5 lstm,gru,stick-breaking,rope,ssmax,differential --average none
 every standard 0:5 adaptive-temperature,asentmax,entmax15,log-length,nap,selective,sigmoid,sparsemax,t2r --average none

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -29,7 +30,10 @@ Power = Annotated[float, Meta(gt=-1e6, lt=1e6)]
 
 
 class ClaimSeeds(tuple[int, ...]):
-    """Seeds of the runs; a file has the number of seeds."""
+    """Seeds of the runs; a file has the number of seeds, or a range."""
+
+    alone = False
+    """Whether the claim is decided by these seeds only, whichever others were run."""
 
 
 # The description of a field is its row in the docs.
@@ -53,7 +57,13 @@ class Source:
 class Runs:
     """Required runs of a claim."""
 
-    seeds: Annotated[ClaimSeeds, Meta(description="How many seeds every entry needs: they are 0, 1, 2 and so on.")]
+    seeds: Annotated[
+        ClaimSeeds,
+        Meta(
+            description="How many seeds every entry needs: they are 0, 1, 2 and so on, and further ones that were run count, "
+            'too. A range such as `"5:10"` is decided by these seeds alone: a confirmation of what others have shown.'
+        ),
+    ]
     protocols: Annotated[
         Names,
         Meta(
@@ -259,4 +269,9 @@ def _require_known_keys(table: Any, known: Iterable[str]) -> None:
 def _seeds(kind: type, value: Any) -> ClaimSeeds:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_SEEDS:
         return ClaimSeeds(range(value))
-    raise ValueError(f"Expected a number of seeds from 1 to {MAX_SEEDS}, got {value!r}")
+    if isinstance(value, str) and (ends := re.fullmatch(r"(\d{1,6}):(\d{1,6})", value)):
+        seeds = ClaimSeeds(range(int(ends[1]), int(ends[2])))
+        seeds.alone = True
+        if 1 <= len(seeds) <= MAX_SEEDS:
+            return seeds
+    raise ValueError(f'Expected a number of seeds from 1 to {MAX_SEEDS}, or a range such as "5:10", got {value!r}')

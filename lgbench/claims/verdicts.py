@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from lgbench.claims.claim import Claim, ClaimTest
+from lgbench.claims.claim import Claim, ClaimSeeds, ClaimTest
 from lgbench.claims.missing import Wanted, wanted
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
@@ -58,7 +58,9 @@ class PairedSample:
         return len(self.differences)
 
 
-def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest, members: Collection[str]) -> PairedSample | None:
+def _sample(
+    board: BoardHeader, models: BoardValues, test: ClaimTest, members: Collection[str], decisive: ClaimSeeds
+) -> PairedSample | None:
     """Sample of a board; None for a board with neither entry."""
     variants = {entry: _variants(entry, models) for entry in test.entries}
     if not any(variants.values()):
@@ -73,6 +75,8 @@ def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest, members: C
     else:
         second = np.full_like(first, test.value if test.exponent is None else test.exponent)
     common = np.isfinite(first) & np.isfinite(second)
+    if decisive.alone:
+        common &= np.isin(models.seeds, decisive)
     reasons = [*_reasons(models, test, variants, values)]
     if lacking := [task for task in members if task not in models.tasks]:
         reasons.append(f"of {len(members)} tasks of {board.name}, {len(lacking)} have no run: {', '.join(lacking)}")
@@ -193,7 +197,8 @@ def decide(
     `protocol` is a name, for its versions without changes, or a full label. `results` is None without runs. `families`
     has the installed tasks of each family: a family without runs on some of them is undecided.
     """
-    parts = [_Part(task, test, *_found(results, task, test, families.get(task, ()))) for task, test in claim.parts]
+    seeds = claim.runs.seeds
+    parts = [_Part(task, test, *_found(results, task, test, families.get(task, ()), seeds)) for task, test in claim.parts]
     uses = [use for use in _uses(claim, parts) if use.is_named(protocol)]
     return [verdict for use in uses for verdict in _under(claim, use, parts)]
 
@@ -210,7 +215,7 @@ class _Part:
 
 
 def _found(
-    results: Results | None, task: str, test: ClaimTest, members: Collection[str]
+    results: Results | None, task: str, test: ClaimTest, members: Collection[str], seeds: ClaimSeeds
 ) -> tuple[Mapping[ProtocolUse, PairedSample], str]:
     """Samples by protocol, of the newest versions of task and metric with values, and a sentence for a test without any.
 
@@ -224,7 +229,7 @@ def _found(
         return {}, f"no value of {test.metric} is better than another; expect alike, or name an exponent"
     samples: dict[ProtocolUse, PairedSample] = {}
     for board, models in results.models(test.metric, task) if task in results.task_names else ():  # newest versions first
-        sample = _sample(board, models, test, members)
+        sample = _sample(board, models, test, members, seeds)
         if sample and (board.protocol not in samples or (sample.n and not samples[board.protocol].n)):
             samples[board.protocol] = sample
     return samples, "there is no run of it"

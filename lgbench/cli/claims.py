@@ -151,7 +151,7 @@ def _run(found: Sequence[Claim], asked: ClaimRuns) -> list[str]:
         require_possible(claim, registry)
     for claim in found:
         name = asked.protocol or claim.runs.protocols[0]
-        runs = replace(claim.runs, protocols=(name,), seeds=ClaimSeeds(asked.seeds or claim.runs.seeds))
+        runs = replace(claim.runs, protocols=(name,), seeds=ClaimSeeds(asked.seeds) if asked.seeds else claim.runs.seeds)
         wanted = replace(claim, runs=runs)
         lacking = orders(wanted, _lacking(wanted, asked.results, registry))
         if not lacking:

@@ -55,7 +55,8 @@ def show_claim(claim: Claim, verdicts: Sequence[Verdict], console: Console) -> N
     _say_heading(claim, console)
     runs, tasks = claim.runs, dict.fromkeys(task for task, _ in claim.parts)
     archs = dict.fromkeys(entry.partition("@")[0] for test in claim.tests for entry in test.entries)
-    needs = f"Needs {len(runs.seeds)} seeds of {', '.join(archs)} on {', '.join(tasks)}, "
+    seeds = f"seeds {runs.seeds[0]} to {runs.seeds[-1]}" if runs.seeds.alone else f"{len(runs.seeds)} seeds"
+    needs = f"Needs {seeds} of {', '.join(archs)} on {', '.join(tasks)}, "
     needs += f"protocol {' and '.join(runs.protocols)}{_with('plugins', runs.plugins)}{_with('averages', runs.average)}."
     for sentence in (*filter(None, [claim.note]), needs, *(f"Expected: {test}." for test in claim.tests)):
         say(sentence, console)

@@ -95,8 +95,13 @@ TEST = '[[tests]]\nentry = "arch+new"\nagainst = "arch+old"'
     ("text", "said"),
     [
         (changed("claim =", "cliam ="), "no key 'cliam'; did you mean 'claim'"),
-        (changed("seeds = 5", "seeds = 0"), "Expected a number of seeds from 1 to 10000, got 0 - at `$.runs.seeds`"),
+        (
+            changed("seeds = 5", "seeds = 0"),
+            'Expected a number of seeds from 1 to 10000, or a range such as "5:10", got 0 - at `$.runs.seeds`',
+        ),
         (changed("seeds = 5", "seeds = true"), "Expected a number of seeds"),
+        (changed("seeds = 5", 'seeds = "5-10"'), """, or a range such as "5:10", got '5-10' - at `$.runs.seeds`"""),
+        (changed("seeds = 5", 'seeds = "5:5"'), "or a range"),
         (changed('tasks = ["alpha"]', 'tasks = "alpha"'), "Expected `array`, got `str` - at `$.runs.tasks`"),
         (changed('tasks = ["alpha"]', ""), "it names no task for arch+new; name some as tasks of its runs, or of this test"),
         (CLAIM + 'tasks = ["Alpha"]', "at `$.tests[0].tasks[0]`"),

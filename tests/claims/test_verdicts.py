@@ -77,6 +77,19 @@ def test_a_verdict_that_one_failing_seed_makes_says_so(tmp_path, fits):
     assert ("one failing seed makes this verdict: without seed 3 it is another" in verdict.reason) is not fits
 
 
+def test_a_confirmation_is_decided_by_its_own_seeds_alone(tmp_path):
+    """Seeds 0 to 4 show the reverse of what 5 to 9 show, and all ten show nothing."""
+    new, former = around(0.7) + around(0.3), old(seeds=10)
+    text = CLAIM.replace("seeds = 5", 'seeds = "5:10"')
+    (verdict,) = judged(tmp_path / "ten", {"arch+new": new, "arch+old": former}, text)
+    assert (verdict.state, verdict.n, verdict.wanted) == ("confirmed", 5, ())
+    assert verdict.difference == pytest.approx(differences(new[5:], former[5:]).mean(), abs=5.1e-5)
+    seven = Results(write_runs(tmp_path / "seven", {"arch+new": new[:7], "arch+old": former[:7]}))
+    (verdict,) = decide(claim_of(tmp_path, text), seven)
+    assert (verdict.state, verdict.n) == ("undecided", 2)
+    assert {each.seeds for each in verdict.wanted} == {(7, 8, 9)}
+
+
 @pytest.mark.parametrize("mean", [0.3, 0.495, 0.7])
 def test_the_reverse_claim_has_the_reverse_verdict(tmp_path, mean):
     entries = {"arch+new": around(mean), "arch+old": old()}
