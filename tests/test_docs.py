@@ -52,7 +52,7 @@ def blocks(page: str) -> list[Block]:
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 MAKE = (("README.md", "Set up"), ("CONTRIBUTING.md", "Contributing"))
 PACKS = sorted(path.name for path in (ROOT / "plugins" / "contrib").iterdir() if path.is_dir())
-QUICK_SESSIONS = {"index.md", "explanation/code.md", "how-to/add-a-task.md", "how-to/change-lgbench.md", "reference/plugins.md"}
+QUICK_SESSIONS = {"index.md", "explanation/code.md", "how-to/add-a-task.md", "reference/plugins.md"}
 """The others take seconds of work each, publishing a plugin a minute."""
 
 
