@@ -47,5 +47,5 @@ class Docstrings(griffe.Extension):
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
         """Show the default alone of a field that also has its help for the command line."""
-        if isinstance(attr.value, griffe.ExprCall) and str(attr.value.function) == "option":
-            attr.value = attr.value.arguments[0]
+        if isinstance(attr.value, griffe.ExprCall) and str(attr.value.function) in ("option", "field"):
+            attr.value = attr.value.arguments[0] if str(attr.value.function) == "option" else None
