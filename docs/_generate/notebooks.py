@@ -8,6 +8,7 @@ A test runs them, too, and writes nothing.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -19,6 +20,8 @@ DOCS = Path(__file__).parent.parent
 NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
 SECONDS = 600
 """For one cell."""
+STYLES = re.compile(r"\x1b\[[\d;]*m")
+"""Codes of a terminal for bold and dim text, which a page would show as they are."""
 
 
 def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
@@ -39,7 +42,7 @@ def as_markdown(path: Path) -> str:
     parts = []
     for cell in nbformat.read(path, as_version=4).cells:
         parts.append(cell.source if cell.cell_type == "markdown" else f"```python\n{cell.source}\n```")
-        printed = "".join(output.get("text", "") for output in cell.get("outputs", ())).rstrip()
+        printed = STYLES.sub("", "".join(output.get("text", "") for output in cell.get("outputs", ()))).rstrip()
         parts += [f"```text\n{printed}\n```"] if printed else []
     download = f'<a href="{path.name}" download>This page as a notebook</a>, to run it yourself.'
     return "\n\n".join([*parts, download]) + "\n"
