@@ -111,13 +111,14 @@ def outside(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def device(mode: FakeTensorMode) -> Iterator[None]:
-    """Inside, new tensors are fake. Models are built, and lengths drawn, on the CPU, as ever. Nobody checks p*."""
+    """Inside, new tensors are fake. Models are built, and lengths drawn and asked for, on the CPU. Nobody checks p*."""
 
     checked = data.draw
     with pytest.MonkeyPatch.context() as patch, mode, Lift(mode), torch.no_grad():
         patch.setattr(data, "draw", lambda *given: checked(*given[:-1], False))
         patch.setattr(data, "_lengths", outside(data._lengths))
         patch.setattr(Experiment, "build", outside(Experiment.build))
+        patch.setattr(Experiment, "_longest", outside(Experiment._longest))
         yield
 
 
