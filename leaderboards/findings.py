@@ -65,20 +65,9 @@ PUBLISHED_ADAPTIVE = {
 }
 
 
-NEWEST = 6
-"""Newest version that a sentence reads unless it names one: some entries have no runs under standard/7 yet."""
-
-
-def versions(results: Results) -> list[str]:
-    """Versions of the protocol of boards with runs, the newest first."""
-    named = [use for use in results.protocols.values() if use.name == BOARDS_PROTOCOL and not use.changes]
-    uses = [use for use in named if use.version <= NEWEST]
-    return [str(use) for use in sorted(uses, key=lambda use: -use.version)]
-
-
 def boards_of(results: Results) -> list[Board]:
-    """Board of each family under the newest version of the protocol of boards."""
-    return results.boards("tvd", protocol=versions(results)[0])
+    """Board of each family."""
+    return results.boards("tvd", protocol=PROTOCOL)
 
 
 RUNS = """
@@ -98,24 +87,23 @@ ENTRIES = """
 
 
 def runs(results: Results) -> str:
-    """How many runs there are, by protocol; and of each entry under the two newest versions, the seeds on each family."""
+    """How many runs there are, by protocol; and of each entry, the seeds on each family."""
     counted = results.connection.execute(RUNS).fetchall()
     lines = [["protocol", "runs", "diverged"], [":--", "--:", "--:"]]
     lines += [[f"`{protocol}`", f"{n:,}", str(diverged)] for protocol, n, diverged in counted]
-    tables = [lines, *(_seeds(results, protocol) for protocol in (PROTOCOL, versions(results)[0]))]
-    return "\n".join(map(markdown_table, tables))
+    return "\n".join(map(markdown_table, (lines, _seeds(results))))
 
 
-def _seeds(results: Results, protocol: str) -> list[list[str]]:
-    """Lines of numbers of seeds by family: the entries that have them under a protocol."""
+def _seeds(results: Results) -> list[list[str]]:
+    """Lines of numbers of seeds by family, with the entries that have them."""
     seeds: dict[str, dict[str, int]] = {}
-    for entry, family, n in results.connection.execute(ENTRIES, {"protocol": protocol}).fetchall():
+    for entry, family, n in results.connection.execute(ENTRIES, {"protocol": PROTOCOL}).fetchall():
         seeds.setdefault(entry, {})[family] = n
     alike: dict[str, list[str]] = {}
     for entry in sorted(seeds, key=lambda entry: (-len(seeds[entry]), entry)):
         where = ", ".join(f"{family} {n}" for family, n in sorted(seeds[entry].items()))
         alike.setdefault(where, []).append(f"`{entry.removeprefix('transformer+')}`")
-    return [[f"{protocol}: seeds", "entries"], [":--", ":--"], *([where, ", ".join(same)] for where, same in alike.items())]
+    return [[f"{PROTOCOL}: seeds", "entries"], [":--", ":--"], *([where, ", ".join(same)] for where, same in alike.items())]
 
 
 def together(results: Results) -> str:
@@ -211,7 +199,7 @@ def tvd(results: Results) -> Metric:
 
 def beside_published(results: Results) -> str:
     """Accuracy on max retrieval: the published model's, and ours by seed, for some seeds are not fitted."""
-    (board,) = results.boards("accuracy", "max-retrieval", versions(results)[0])
+    (board,) = results.boards("accuracy", "max-retrieval", PROTOCOL)
     rows, steps = {row.entry: row for row in board.rows}, _steps(results, board)
     lines = [["accuracy (%) on sets of", *map(str, PUBLISHED)], [":--", *["--:"] * len(PUBLISHED)]]
     for what, published, entry in (

@@ -19,7 +19,7 @@ import classes
 import field
 import lengths
 from factors import PROTOCOL, cells, picture, tested
-from findings import OVERVIEW, tables, tvd, versions
+from findings import OVERVIEW, tables, tvd
 from internals import tables_of_internals
 from jinja2 import Environment, StrictUndefined
 from queries import Queries
@@ -65,10 +65,9 @@ def boards_page(results: Results) -> str:
 def pictures(results: Results, swept: Results) -> Iterator[tuple[Path, Spec]]:
     """Every picture with its specification."""
     yield HERE / "overview.svg", figure(results.boards("tvd", protocol=PROTOCOL), slots(OVERVIEW, results.entry_order))
-    protocol = versions(results)[0]
     maps = cells(results)
     yield HERE / "factors.svg", picture(maps, tested(maps))
-    (readings,) = probed(results, protocol=protocol)
+    (readings,) = probed(results, protocol=PROTOCOL)
     yield HERE / "predictors.svg", predictor_figure(readings.predictors(), tvd(results), TIMES)
     yield HERE / "classes.svg", classes.picture(classes.scores(results))
     if found := lengths.reaches(swept):
@@ -101,7 +100,7 @@ def mark(spec: Spec) -> str:
 def pages(results: Results, swept: Results) -> dict[Path, str]:
     """The content that every generated page must have, by path."""
     queries = Queries(results, swept)
-    given = {**queries.functions, "protocol": queries.protocol, "field": field.tables(results)}
+    given = {**queries.functions, "protocol": PROTOCOL, "field": field.tables(results)}
     return {
         HERE / "BOARDS.sha256": f"{hashlib.sha256(boards_page(results).encode()).hexdigest()}  BOARDS.md\n",
         HERE / "README.md": filled(HERE / "README.md", tables=tables(results), **given),

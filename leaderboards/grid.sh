@@ -42,7 +42,8 @@ every standard 0:5 "$FACTORS" --average none
 every short 0:10 "$NORMS,$ON_ATTENTION"
 runs paper 0:5 dictionary-lookup "pre-norm,attention-layer-norm,set-attention,set-attention+attention-layer-norm"
 
-# Fresh seeds for what `confirmations/` predicts, the cheapest first. The first five seeds have tuned the rates.
+# Fresh seeds for what `confirmations/` predicts, the cheapest first. `python leaderboards/tuned.py RESULTS FAMILY` writes the tuning runs of
+# the first five seeds, and then none is made again.
 confirm() { "$lgbench" run --protocol standard --seeds 5:10 --average none --task "$1" --arch "$2" --results "$results"; }
 confirm set-complement no-norm,pre-norm,post-norm,output-norm,input-norm,peri-norm,attention-layer-norm,attention-standardize
 confirm dictionary-lookup no-norm,pre-norm,post-norm,output-norm,lstm

@@ -5,7 +5,8 @@ from itertools import groupby
 from math import nan
 
 import numpy as np
-from findings import NORMS, boards_of, markdown_table, versions
+from factors import PROTOCOL
+from findings import NORMS, boards_of, markdown_table
 
 from lgbench.results.boards import Board, Cell, Row, exponent
 from lgbench.results.leaderboard import EVERYWHERE, Results
@@ -25,7 +26,7 @@ TOKENS = 64
 
 def without_repetition(results: Results) -> str:
     """`output_std` on set complement, relative to that of a mean of s of v different tokens: (1/s - 1/v)^(1/2)."""
-    (board,) = results.boards("output_std", "set-complement", versions(results)[0], inside=EVERYWHERE)
+    (board,) = results.boards("output_std", "set-complement", PROTOCOL, inside=EVERYWHERE)
     lengths = [length for length in board.all_lengths if length < TOKENS]
     lines = [[f"{board.protocol}: output std / (1/s - 1/v)^1/2 at", *map(str, lengths)], [":--", *["--:"] * len(lengths)]]
     for row in board.rows:
@@ -65,7 +66,7 @@ def drift(results: Results) -> str:
 
 def _global(results: Results, metric: str) -> list[Board]:
     """Boards of all families that have a probe of the whole output."""
-    return [board for board in results.boards(metric, None, versions(results)[0], inside=EVERYWHERE) if board.rows]
+    return [board for board in results.boards(metric, None, PROTOCOL, inside=EVERYWHERE) if board.rows]
 
 
 def _drift(board: Board, means: Row, variances: Row) -> str:
@@ -92,7 +93,7 @@ def _share(board: Board, row: Row) -> str:
 
 def separation(results: Results) -> str:
     """The separation of logits in the minimal model at every length of the board, and the closed forms at their shapes."""
-    (board,) = results.boards("logit_separation", "set-complement", versions(results)[0], inside=EVERYWHERE)
+    (board,) = results.boards("logit_separation", "set-complement", PROTOCOL, inside=EVERYWHERE)
     lengths = [length for length in board.all_lengths if length < TOKENS]
     lines = [[f"{board.protocol}: logit separation at", *map(str, lengths), "exponent"], [":--", *["--:"] * (len(lengths) + 1)]]
     rows = {row.entry: row for row in board.rows}
@@ -154,9 +155,9 @@ MARGIN = 0.02
 
 def alike(results: Results, swept: Results) -> str:
     """OOD TVD of entries trained in bfloat16 less that in float32, paired by seed, by family. Bold: alike within MARGIN."""
-    wide = {(board.name, row.entry): row for board in results.boards("tvd", None, "standard/7") for row in board.rows}
+    wide = {(board.name, row.entry): row for board in results.boards("tvd", None, PROTOCOL) for row in board.rows}
     apart: dict[str, dict[str, str]] = {}
-    for board in swept.boards("tvd", None, "standard/7 precision=bfloat16"):
+    for board in swept.boards("tvd", None, f"{PROTOCOL} precision=bfloat16"):
         for row in board.rows:
             found = _ood(row) - _ood(wide[board.name, row.entry])
             low, high = (end.item() for end in interval(found[None]))

@@ -2,7 +2,7 @@
 
 A page is a Jinja template. `{{ better("post-norm", "no-norm", "set-complement") }}` is the difference with its interval, and
 fails if the first entry is not significantly better: no sentence outlives the runs behind it. Unless a query names a protocol,
-it reads the newest version of `standard`, raw weights, and OOD TVD, the mean over the lengths beyond the training range.
+it reads the one of `factors.PROTOCOL`, raw weights, and OOD TVD, the mean over the lengths beyond the training range.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Literal
 
 import numpy as np
 from factors import PROTOCOL, SCHEMES, Contrast, cells, tested
-from findings import versions
 
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.results.boards import Board, Row
@@ -36,12 +35,11 @@ class Stale(Exception):
 
 
 class Queries:
-    """Queries over the published runs, under the newest version of the protocol of boards by default."""
+    """Queries over the published runs."""
 
     def __init__(self, results: Results, swept: Results) -> None:
         self.results = results
         self.swept_results = swept
-        self.protocol = versions(results)[0]
         self._compared = cache(self._compare)
         self._sweeps = cache(lambda setting, metric: sweeps(swept, SweepRequest(setting, metric)))
 
@@ -50,11 +48,11 @@ class Queries:
         """Functions for templates, by name: the public methods."""
         return {name: getattr(self, name) for name, value in vars(Queries).items() if callable(value) and name[0] != "_"}
 
-    def ood(self, entry: str, name: str, protocol: str | None = None, metric: str = "tvd", digits: int = 3) -> str:
+    def ood(self, entry: str, name: str, protocol: str = PROTOCOL, metric: str = "tvd", digits: int = 3) -> str:
         """Mean beyond the training range."""
         return self._mean("OOD", entry, name, protocol, metric, digits)
 
-    def id(self, entry: str, name: str, protocol: str | None = None, metric: str = "tvd", digits: int = 3) -> str:
+    def id(self, entry: str, name: str, protocol: str = PROTOCOL, metric: str = "tvd", digits: int = 3) -> str:
         """Mean over the training lengths."""
         return self._mean("ID", entry, name, protocol, metric, digits)
 
@@ -64,7 +62,7 @@ class Queries:
         name: str,
         *lengths: int,
         metric: str = "tvd",
-        protocol: str | None = None,
+        protocol: str = PROTOCOL,
         layer: int | None = None,
         digits: int = 3,
     ) -> str:
@@ -76,19 +74,19 @@ class Queries:
             raise Stale(f"{entry} has no {metric} on {name} at some of {lengths}")
         return ", ".join(f"{cell.mean:.{digits}f}" for cell in cells if cell)
 
-    def judged(self, expected: Judgement, first: str, second: str, name: str, protocol: str | None = None) -> str:
+    def judged(self, expected: Judgement, first: str, second: str, name: str, protocol: str = PROTOCOL) -> str:
         """Difference of two entries on a family with its interval; the judgement must be the expected one."""
         return self._difference(expected, first, second, name, protocol, PRIMARY_METRIC)
 
-    def better(self, first: str, second: str, name: str, protocol: str | None = None, metric: str = "tvd") -> str:
+    def better(self, first: str, second: str, name: str, protocol: str = PROTOCOL, metric: str = "tvd") -> str:
         """Difference of two entries with its interval; the first must be significantly better."""
         return self._difference("better", first, second, name, protocol, metric)
 
-    def worse(self, first: str, second: str, name: str, protocol: str | None = None, metric: str = "tvd") -> str:
+    def worse(self, first: str, second: str, name: str, protocol: str = PROTOCOL, metric: str = "tvd") -> str:
         """Difference of two entries with its interval; the first must be significantly worse."""
         return self._difference("worse", first, second, name, protocol, metric)
 
-    def undecided(self, first: str, second: str, name: str, protocol: str | None = None, metric: str = "tvd") -> str:
+    def undecided(self, first: str, second: str, name: str, protocol: str = PROTOCOL, metric: str = "tvd") -> str:
         """Difference of two entries with its interval; neither must be significantly better."""
         return self._difference("undecided", first, second, name, protocol, metric)
 
@@ -105,12 +103,12 @@ class Queries:
     def _effects(self) -> list[Contrast]:
         return tested(cells(self.results))
 
-    def share(self, first: str, second: str, name: str, protocol: str | None = None) -> str:
+    def share(self, first: str, second: str, name: str, protocol: str = PROTOCOL) -> str:
         """OOD TVD of one entry as a percentage of that of another."""
         own, other = (float(self.ood(entry, name, protocol, digits=6)) for entry in (first, second))
         return f"{100 * own / other:.0f} %"
 
-    def rate(self, entry: str, name: str, protocol: str | None = None) -> str:
+    def rate(self, entry: str, name: str, protocol: str = PROTOCOL) -> str:
         """Learning rate that tuning chose for an entry on a task."""
         board = self._board(name, protocol)
         (rate,) = board.learning_rates[find_entry(entry, board.learning_rates)][name]
@@ -118,30 +116,30 @@ class Queries:
 
     def seeds(self, entry: str, name: str, length: int, metric: str = "tvd", digits: int = 3) -> str:
         """Value of each seed at a length, separated by commas."""
-        return ", ".join(f"{value:.{digits}f}" for value in self._seeds(entry, name, length, None, metric))
+        return ", ".join(f"{value:.{digits}f}" for value in self._seeds(entry, name, length, PROTOCOL, metric))
 
-    def right(self, entry: str, name: str, *lengths: int, protocol: str | None = None) -> str:
+    def right(self, entry: str, name: str, *lengths: int, protocol: str = PROTOCOL) -> str:
         """Seeds of an entry that are right at all of these lengths, by default all OOD lengths, as in "4 of 5"."""
         board = self._board(name, protocol)
         asked = lengths or tuple(length for length in board.all_lengths if length > board.train_length)
         values = np.array([self._seeds(entry, name, length, protocol) for length in asked])
         return f"{int((values < RIGHT).all(0).sum())} of {values.shape[1]}"
 
-    def fits(self, entry: str, name: str, protocol: str | None = None) -> str:
+    def fits(self, entry: str, name: str, protocol: str = PROTOCOL) -> str:
         """Seeds of an entry that fit every task of a family at the training lengths, as in "4 of 5"."""
         row = self._row(entry, name, protocol)
         return f"{len(row.seeds) - len(row.not_fitted)} of {len(row.seeds)}"
 
     def exponent(
-        self, entry: str, name: str, metric: str, first: int = 1, last: int | None = None, protocol: str | None = None
+        self, entry: str, name: str, metric: str, first: int = 1, last: int | None = None, protocol: str = PROTOCOL
     ) -> str:
         """Power of the length with which a probe falls, fitted from the length `first` to `last`, with its interval."""
         return _exponent(self._row(entry, name, protocol, metric, EVERYWHERE), first, last)
 
     def correlation(self, probe: str, name: str, length: int, layer: int | None = None) -> str:
         """Rank correlation over entries between a probe at a length and TVD there, its interval, and the number of entries."""
-        (header, scores), *_ = self.results.models(PRIMARY_METRIC, name, self.protocol)
-        (_, probes), *_ = self.results.models(probe, name, self.protocol, inside=Inside(layer))
+        (header, scores), *_ = self.results.models(PRIMARY_METRIC, name, PROTOCOL)
+        (_, probes), *_ = self.results.models(probe, name, PROTOCOL, inside=Inside(layer))
         # Not the cells of boards, whose rounding may give two good entries one rank.
         read, score = (
             dict(zip(each.entries, mean_of_known(each.columns["length", length]), strict=True)) for each in (probes, scores)
@@ -170,14 +168,14 @@ class Queries:
         level = self._board(name).context_free_level(kind)
         return f"{level:.3f}"
 
-    def worse_than_baseline(self, entry: str, name: str, protocol: str | None = None) -> str:
+    def worse_than_baseline(self, entry: str, name: str, protocol: str = PROTOCOL) -> str:
         """Mean beyond the training range. Raises Stale unless ignoring the context is better."""
         mean = self.ood(entry, name, protocol)
         if float(mean) <= float(self.baseline(name)):
             raise Stale(f"{entry} is no longer worse than the context-free baseline on {name}: {mean}; mend the sentence")
         return mean
 
-    def place(self, entry: str, name: str, protocol: str | None = None) -> str:
+    def place(self, entry: str, name: str, protocol: str = PROTOCOL) -> str:
         """Place of an entry by its mean, among the entries with raw weights of a board, as in "1 of 37"."""
         raw = [row.entry for row in self._board(name, protocol).rows if "@" not in row.entry]
         return f"{raw.index(find_entry(entry, raw)) + 1} of {len(raw)}"
@@ -185,7 +183,7 @@ class Queries:
     def fitting(self, name: str) -> str:
         """Number of the twelve norm schemes of which any seed fits a family."""
         schemes = [scheme for row in SCHEMES.values() for scheme in row]
-        return str(sum(self.fits(scheme, name, PROTOCOL)[0] != "0" for scheme in schemes))
+        return str(sum(self.fits(scheme, name)[0] != "0" for scheme in schemes))
 
     def _ranks(self, metric: str) -> bool:
         return metric in self.results.ranking_names
@@ -194,25 +192,23 @@ class Queries:
     def _boards(self) -> dict[tuple[str, str, str, Inside | None], Board]:
         return {}
 
-    def _board(self, name: str, protocol: str | None = None, metric: str = "tvd", inside: Inside | None = None) -> Board:
-        key = name, protocol or self.protocol, metric, inside
+    def _board(self, name: str, protocol: str = PROTOCOL, metric: str = "tvd", inside: Inside | None = None) -> Board:
+        key = name, protocol, metric, inside
         if key not in self._boards:
-            self._boards[key], *_ = self.results.boards(metric, name, key[1], inside=inside)
+            self._boards[key], *_ = self.results.boards(metric, name, protocol, inside=inside)
         return self._boards[key]
 
-    def _row(
-        self, entry: str, name: str, protocol: str | None = None, metric: str = "tvd", inside: Inside | None = None
-    ) -> Row:
+    def _row(self, entry: str, name: str, protocol: str = PROTOCOL, metric: str = "tvd", inside: Inside | None = None) -> Row:
         rows = {row.entry: row for row in self._board(name, protocol, metric, inside).rows}
         return rows[find_entry(entry, rows)]
 
-    def _seeds(self, entry: str, name: str, length: int, protocol: str | None = None, metric: str = "tvd") -> list[float]:
+    def _seeds(self, entry: str, name: str, length: int, protocol: str = PROTOCOL, metric: str = "tvd") -> list[float]:
         cell = self._row(entry, name, protocol, metric).cell("length", length)
         if cell is None or None in cell.values:
             raise Stale(f"some seeds of {entry} have no {metric} on {name} at {length}")
         return [value for value in cell.values if value is not None]
 
-    def _mean(self, kind: str, entry: str, name: str, protocol: str | None, metric: str, digits: int) -> str:
+    def _mean(self, kind: str, entry: str, name: str, protocol: str, metric: str, digits: int) -> str:
         cell = self._row(entry, name, protocol, metric).cell(kind)
         if cell is None:
             raise Stale(f"{entry} has no {kind} {metric} on {name}")
@@ -223,8 +219,8 @@ class Queries:
         every = compare(self.results, first, second, metric, protocol=protocol)
         return {each.name: each.mean for each in every}
 
-    def _difference(self, expected: Judgement, first: str, second: str, name: str, protocol: str | None, metric: str) -> str:
-        found = self._compared(first, second, protocol or self.protocol, metric)[name]
+    def _difference(self, expected: Judgement, first: str, second: str, name: str, protocol: str, metric: str) -> str:
+        found = self._compared(first, second, protocol, metric)[name]
         sign = next(each.sign for each in self.results.metrics if each.name == metric)
         now: Judgement = "undecided" if not found.significant else "better" if sign * found.difference < 0 else "worse"
         text = f"{found.difference:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
