@@ -17,9 +17,11 @@ from helpers.folders import ROOT
 from scipy import stats
 from statsmodels.api import OLS
 
-from lgbench import run
+from lgbench import RunOptions, run
 from lgbench.cli.main import main
 from lgbench.cli.options import split
+from lgbench.execution.command import Command
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.experiment.components import families_of, find_entries, find_tasks
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
@@ -29,7 +31,7 @@ from lgbench.results.stored_runs import stored
 from lgbench.submissions.inspection import inspected
 
 LEADERBOARDS = ROOT / "leaderboards"
-MODULES = ("findings", "factors", "queries", "internals", "classes", "field", "lengths", "generate")
+MODULES = ("findings", "factors", "queries", "internals", "classes", "field", "lengths", "generate", "tuned")
 
 
 @pytest.fixture(scope="module")
@@ -297,6 +299,15 @@ def test_runs_of_a_sweep_are_packed_once_and_as_they_were(tmp_path, monkeypatch,
         f"{runs} runs written to {packed}, 0 there before",
         f"0 runs written to {packed}, {runs} there before",
     ]
+
+
+def test_further_seeds_take_the_learning_rate_of_the_published_ones(scripts, results, tmp_path):
+    scripts["tuned"].main(str(tmp_path), "set-complement", "lstm")
+    wanted = RunOptions(["set-complement"], ["lstm"], seeds=[7], average=(), protocol="standard", results=tmp_path)
+    (experiment,) = Command.of(wanted, Registry.load(), ProgressDisplay()).rates.tuned()  # without a training
+    sql = """select distinct value from results where metric = 'learning_rate' and task = 'set-complement' and entry = 'lstm'
+        and protocol_version = 7"""
+    assert results.connection.execute(sql).fetchall() == [(experiment.record.train.lr,)]
 
 
 @pytest.mark.slow
