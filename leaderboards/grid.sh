@@ -4,8 +4,7 @@
 #     leaderboards/grid.sh RESULTS
 #
 # Runs that `lgbench submit` takes need a checkout without changes, and the packs installed from wheels: docs/how-to/submit-and-verify.md
-# says how. lgbench-positions is built from a9ae00ae (0.1.0) for `standard`, so that its entries have one version on all families. After
-# each line, the runs of whole families can be submitted. LGBENCH names the command, if it is not on the path.
+# says how. After each line, the runs of whole families can be submitted. LGBENCH names the command, if it is not on the path.
 set -eu
 results=${1:?a results folder}
 lgbench=${LGBENCH:-lgbench}
