@@ -161,8 +161,7 @@ def confirmations(results: Results) -> str:
     """Verdicts by fresh seeds on what the first ones have shown, beside the difference of these."""
     lines = [["prediction", "task", "seeds 0 to 4", "seeds 5 to 9"], [":--", ":--", "--:", "--:"]]
     for claim in read_claims(HERE / "confirmations"):
-        first = ClaimSeeds(range(claim.runs.seeds[0]))
-        first.alone = True
+        first = ClaimSeeds.only(range(claim.runs.seeds[0]))
         former = decide(replace(claim, runs=replace(claim.runs, seeds=first)), results, PROTOCOL)
         for before, now in zip(former, decide(claim, results, PROTOCOL), strict=True):
             word = "like" if now.test.expect == "alike" else "better than"

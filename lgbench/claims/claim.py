@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 from msgspec import Meta
@@ -34,6 +34,13 @@ class ClaimSeeds(tuple[int, ...]):
 
     alone = False
     """Whether the claim is decided by these seeds only, whichever others were run."""
+
+    @classmethod
+    def only(cls, seeds: Iterable[int]) -> Self:
+        """Seeds that decide alone."""
+        made = cls(seeds)
+        made.alone = True
+        return made
 
 
 # The description of a field is its row in the docs.
@@ -270,8 +277,7 @@ def _seeds(kind: type, value: Any) -> ClaimSeeds:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_SEEDS:
         return ClaimSeeds(range(value))
     if isinstance(value, str) and (ends := re.fullmatch(r"(\d{1,6}):(\d{1,6})", value)):
-        seeds = ClaimSeeds(range(int(ends[1]), int(ends[2])))
-        seeds.alone = True
+        seeds = range(int(ends[1]), int(ends[2]))
         if 1 <= len(seeds) <= MAX_SEEDS:
-            return seeds
+            return ClaimSeeds.only(seeds)
     raise ValueError(f'Expected a number of seeds from 1 to {MAX_SEEDS}, or a range such as "5:10", got {value!r}')

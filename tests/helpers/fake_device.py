@@ -177,7 +177,7 @@ def problem(experiments: Sequence[Experiment], mode: FakeTensorMode) -> str | No
     """The error of a population on the device, in a sentence; None if there is none."""
     try:
         run(experiments, mode)
-    except Exception as error:
+    except Exception as error:  # a mixed device shows as an error of whatever operator meets it
         return f"{experiments[0].record.title}: {type(error).__name__}: {first_line(error)}"
     return None
 
