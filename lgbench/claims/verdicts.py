@@ -274,7 +274,7 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
         return plain
     if sample.n == 0:
         unfitted = test.exponent is not None and bool(sample.seeds.get(test.entry))
-        return replace(plain, state="undecided" if unfitted else "not run", reason=sample.reason or _lacking(sample))
+        return replace(plain, state="undecided" if unfitted else "not run", reason=sample.reason or _lacking(claim, sample))
     found = paired_t(sample.differences)
     low, high = ends(found.low, found.high, sample.most)
     numbers = replace(
@@ -295,10 +295,14 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
     return replace(numbers, p=paired_t(_beyond(test, sample)).p.item())
 
 
-def _lacking(sample: PairedSample) -> str:
+def _lacking(claim: Claim, sample: PairedSample) -> str:
     """Reason for the lack of seeds with complete values."""
     lacking = [entry for entry, seeds in sample.seeds.items() if not seeds]
-    return f"there is no run of {' and '.join(lacking)}" if lacking else "no seed has both entries"
+    return (
+        f"there is no run of {' and '.join(lacking)}"
+        if lacking
+        else f"no seed {'of the claim ' if claim.runs.seeds.alone else ''}has both entries"
+    )
 
 
 def _beyond(test: ClaimTest, sample: PairedSample) -> Floats:

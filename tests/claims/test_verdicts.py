@@ -88,6 +88,9 @@ def test_a_confirmation_is_decided_by_its_own_seeds_alone(tmp_path):
     (verdict,) = decide(claim_of(tmp_path, text), seven)
     assert (verdict.state, verdict.n) == ("undecided", 2)
     assert {each.seeds for each in verdict.wanted} == {(7, 8, 9)}
+    four = Results(write_runs(tmp_path / "four", {"arch+new": new[:4], "arch+old": former[:4]}))
+    (verdict,) = decide(claim_of(tmp_path, text), four)
+    assert (verdict.state, verdict.reason) == ("not run", "no seed of the claim has both entries")
 
 
 @pytest.mark.parametrize("mean", [0.3, 0.495, 0.7])
