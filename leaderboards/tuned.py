@@ -19,6 +19,7 @@ from lgbench import RunOptions
 from lgbench.execution.command import Command, one_of_each
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.record import ExperimentRecord, deciding
 from lgbench.experiment.replan import arch_of
 from lgbench.experiment.tuning import TuningRun, tenths
 from lgbench.extensions.registry import Registry
@@ -44,14 +45,20 @@ def main(results: str, family: str, entries: str = "") -> None:
         results=Path(results),
     )
     command = Command.of(options, Registry.load(), ProgressDisplay())
-    tuned = {(record.task, record.entry): record.tuning for record in records}
+    tuned = {_key(record): record.tuning for record in records}
     written = 0
     for experiment in one_of_each(command.plan.experiments):
-        tuning = tuned.get((experiment.record.task, experiment.record.entry))
-        for run in tuning.runs if tuning else ():
+        if (key := _key(experiment.record)) not in tuned:
+            here = ", ".join(" ".join(plugin) for plugin in key[2])
+            raise SystemExit(f"{experiment.record.title} was published with another version of a plugin than {here}")
+        for run in tuned[key].runs if tuned[key] else ():
             write(experiment.tuning_run(run.lr, run.seed), run, command.rates.folder)
             written += 1
     print(f"{written} tuning runs written to {command.rates.folder}")
+
+
+def _key(record: ExperimentRecord) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    return record.task, record.entry, tuple(deciding(record.plugins, "raw"))
 
 
 def published_runs(family: str, entries: Collection[str]) -> Iterable[StoredRun]:
