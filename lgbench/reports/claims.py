@@ -35,7 +35,7 @@ def show_claims(found: Judged, console: Console) -> None:
     without = sum(not verdicts for _, verdicts in decided)
     more = f" {counted(without, 'claim', 'has', 'have')} no verdict." if without else ""
     say(f"{summary(found)}.{more}", console)
-    say("`lgbench claims NAME` shows one claim in full, `lgbench claims --missing` the commands for what was not run.", console)
+    say("With a claim's NAME, the same command shows it in full; with --missing, the commands for what was not run.", console)
 
 
 def show_missing(found: Judged, results: str | None, console: Console) -> None:
@@ -65,7 +65,7 @@ def show_claim(claim: Claim, verdicts: Sequence[Verdict], console: Console) -> N
     for sentence in reasons(verdicts):
         say(sentence, console)
     if any(verdict.wanted for verdict in verdicts):
-        say(f"`lgbench claims {claim.name} --missing` lists the commands for what was not run.", console)
+        say("With --missing, the same command lists the commands for what was not run.", console)
     console.print()
 
 
