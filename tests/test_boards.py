@@ -301,6 +301,7 @@ def test_runs_of_a_sweep_are_packed_once_and_as_they_were(tmp_path, monkeypatch,
     ]
 
 
+@pytest.mark.slow
 def test_further_seeds_take_the_learning_rate_of_the_published_ones(scripts, results, tmp_path):
     scripts["tuned"].main(str(tmp_path), "set-complement", "lstm")
     wanted = RunOptions(["set-complement"], ["lstm"], seeds=[7], average=(), protocol="standard", results=tmp_path)
