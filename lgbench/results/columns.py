@@ -150,9 +150,9 @@ class BoardValues:
         return {seed: seed not in lost for seed in self.seeds_of(entry)}
 
     def never_fits(self, entry: str) -> bool:
-        """Whether no seed of an entry has fitted any task; false where fits are unknown."""
-        seeds, known = set(self.seeds_of(entry)), self.not_fitted.get(entry, {})
-        return bool(known) and all(seeds <= known.get(task, set()) for task in self.tasks)
+        """Whether no seed of an entry has fitted every task; false where fits are unknown."""
+        fits = self.fits(entry)
+        return fits is not None and not any(fits.values())
 
     @property
     def measured_tasks(self) -> dict[tuple[str, int], int]:

@@ -358,7 +358,7 @@ def _better(values: Floats) -> NDArray[np.bool_]:
 
 
 def _tiers(better: NDArray[np.bool_], eligible: NDArray[np.bool_]) -> list[int]:
-    """Tier of each entry: at least that of the entries before, and above the tiers of all better entries.
+    """Tier of each entry: at least those of the eligible entries before, and above the tiers of all better entries.
 
     An added entry never lowers the tier number of another: it can only be better than others, and stand before others.
     """

@@ -151,7 +151,7 @@ def check_seeds(board, columns, diverged, not_fitted):
 def check_order(board, columns, not_fitted):
     """The best OOD mean first, then the best ID mean, then the first name. Entries without an OOD mean come last.
 
-    Entries of which no seed has fitted any task are not in the first tier.
+    Entries of which no seed has fitted every task are not in the first tier.
     """
     sign = 1 if board.metric.name == "tvd" else -1
 
@@ -165,7 +165,7 @@ def check_order(board, columns, not_fitted):
     values = [[sign * columns[entry, "OOD", None].get(seed, np.nan) for seed in seeds] for entry in scored]
     own = {row.entry: set(row.seeds) for row in board.rows}
     tasks = {task for lost in not_fitted.values() for task in lost} if board.tasks > 1 else {board.name}
-    eligible = np.array([any(not own[e] <= not_fitted[e].get(t, set()) for t in tasks) for e in scored], dtype=bool)
+    eligible = np.array([not own[e] <= set().union(*(not_fitted[e].get(t, set()) for t in tasks)) for e in scored], dtype=bool)
     for row, expected in zip(board.rows, standings(np.array(values), eligible), strict=False):
         assert (row.tier, row.rank_interval) == (expected.tier, (expected.best_rank, expected.worst_rank))
         assert row.better_than == tuple(scored[other] for other in expected.better_than)
