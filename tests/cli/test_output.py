@@ -132,16 +132,18 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(warm: Warm, wi
     )
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_no_table_is_wider_than_the_terminal_and_no_number_is_cut(warm: Warm, tmp_path: Path, width: int) -> None:
+@pytest.mark.parametrize("command", ["leaderboard", "compare", "claims"])
+def test_no_table_is_wider_than_the_terminal_and_no_number_is_cut(warm: Warm, tmp_path: Path, command: str) -> None:
     pair = ["transformer+attention-layer-norm", "transformer+input-output-post-norm"]
     runs = write_runs(tmp_path / "runs", {pair[0]: around(0.3), pair[1]: around(0.5, sign=-1)})
     claim = write_claim(tmp_path / "claims", CLAIM.replace("arch+new", pair[0]).replace("arch+old", pair[1]))
-    for arguments in (["leaderboard"], ["compare", *pair], ["claims", "--claims", str(claim.parent)]):
+    arguments = [command, *{"compare": pair, "claims": ["--claims", str(claim.parent)]}.get(command, [])]
+    whole = set(re.findall(r"\d+\.\d+", invoked(*arguments, "--results", runs).output))
+    for width in (60, 80, 120):
         lines = shown(warm, width, *arguments, "--results", str(runs))
         numbers = set(re.findall(r"\d+\.\d+", "\n".join(lines)))
         assert len(lines) > 3 and max(map(len, lines)) <= width
-        assert numbers and numbers <= set(re.findall(r"\d+\.\d+", invoked(*arguments, "--results", runs).output))
+        assert numbers and numbers <= whole
 
 
 def test_paragraphs_of_a_docstring_fill_the_lines_of_a_terminal(warm: Warm) -> None:
