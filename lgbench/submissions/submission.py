@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -46,7 +46,7 @@ def duplicates(new: Iterable[StoredRun], filed: Iterable[StoredRun]) -> Iterator
 
 
 def incomplete(found: Iterable[StoredRun], tasks: Iterable[Task], touched: Iterable[StoredRun]) -> Iterator[str]:
-    """A sentence for each missing seed, and for each setting with several values, in the series of the touched runs."""
+    """A sentence for each seed that an entry or an average of it lacks, and for several learning rates, in touched series."""
     found, listed = list(found), list(tasks)
     suffix = suffixes(_use(run.record) for run in found)
 
@@ -63,13 +63,14 @@ def incomplete(found: Iterable[StoredRun], tasks: Iterable[Task], touched: Itera
         runs = [
             run for run in members[series] if run.record.task_version == family.get(run.record.task, run.record.task_version)
         ]
-        yield from _several(series, series.family, runs, "averages", _averages, "make all with the same --average")
-        for task in sorted({run.record.task for run in runs}):  # runs of another task may be newer, with more measurements
-            own = [run for run in runs if run.record.task == task]
-            yield from _several(series, task, own, "measurements", _measured, "make all with the same plugins")
-            remedy = "make them in one results folder, whose tuning runs choose one"
-            yield from _several(series, task, own, "learning rates", _tuned_rate, remedy)
-        yield from _missing_seeds(series, [run.record for run in runs], family)
+        records = [run.record for run in runs]
+        for task in sorted({record.task for record in records}):
+            yield from _several_rates(series, task, [record for record in records if record.task == task])
+        missing = [*_missing_seeds(series, records, family)]
+        for average in sorted({average for record in records for average in record.averagers} if not missing else ()):
+            averaged = [record for record in records if average in record.averagers]
+            missing += _missing_seeds(series._replace(entry=f"{series.entry}@{average}"), averaged, family)
+        yield from missing
 
 
 def _use(record: ExperimentRecord) -> Use[str]:
@@ -77,28 +78,15 @@ def _use(record: ExperimentRecord) -> Use[str]:
     return Use(record.entry, record.task, (record.protocol.name, record.protocol.version), tuple(plugins))
 
 
-def _averages(run: StoredRun) -> str:
-    return ", ".join(run.record.averagers)
-
-
-def _measured(run: StoredRun) -> str:
-    return ", ".join(sorted(metric.name for metric in run.metadata.measurements))
-
-
-def _tuned_rate(run: StoredRun) -> str:
-    return f"{run.record.train.lr:g}" if run.record.tuning else ""
-
-
-def _several(
-    series: Series, place: str, runs: Sequence[StoredRun], what: str, of: Callable[[StoredRun], str], remedy: str
-) -> Iterator[str]:
-    """A sentence for runs with several values of a choice: a choice seed by seed would bias means."""
+def _several_rates(series: Series, task: str, runs: Sequence[ExperimentRecord]) -> Iterator[str]:
+    """A sentence for seeds with several tuned learning rates: a choice seed by seed would bias means."""
     seeds: dict[str, set[int]] = defaultdict(set)
     for run in runs:
-        seeds[of(run)].add(run.record.seed)
+        seeds[f"{run.train.lr:g}" if run.tuning else ""].add(run.seed)
     if len(seeds) > 1:
-        each = ", and ".join(f"{kind or 'none'} with {_ranges(sorted(own))}" for kind, own in sorted(seeds.items()))
-        yield f"{series.entry} on {place} under {series.protocol} has several {what}: {each}; {remedy}"
+        each = ", and ".join(f"{rate or 'none'} with {_ranges(sorted(own))}" for rate, own in sorted(seeds.items()))
+        remedy = "make them in one results folder, whose tuning runs choose one"
+        yield f"{series.entry} on {task} under {series.protocol} has several learning rates: {each}; {remedy}"
 
 
 def _missing_seeds(series: Series, runs: Sequence[ExperimentRecord], family: Iterable[str]) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -21,8 +20,8 @@ from lgbench.errors import Refused, RunFileError, UsageError
 from lgbench.results import run_files
 from lgbench.results.file_format import SCHEMA
 from lgbench.results.leaderboard import Results
-from lgbench.results.stored_runs import stored_in, with_rows
-from lgbench.submissions.submission import incomplete, submit
+from lgbench.results.stored_runs import with_rows
+from lgbench.submissions.submission import submit
 
 
 @pytest.fixture(scope="module")
@@ -183,24 +182,13 @@ def test_what_is_filed_counts_towards_what_must_be_there(later, filled, installe
     assert check_filed(filled, installed) == []
 
 
-def test_an_entry_has_the_same_averagers_in_all_its_runs(made, board, tmp_path, installed):
+def test_an_average_has_all_seeds_from_0_and_later_seeds_may_go_without(made, later, board, tmp_path, installed):
     other = published.make(tmp_path / "other", seeds=[1], average=[])
     kept = [path for path in made if "toy-table" in path.name and _place(path)[1] != 1]
-    (said,) = refusals([*kept, *other], board, installed)
-    assert "has several averages: none with seed 1, and toy-mean with seeds 0 and 2 to 4; make all with the same --av" in said
-
-
-def test_all_seeds_of_a_task_have_the_same_measurements_and_those_of_another_task_may_be_newer(made, installed):
-    found, _ = stored_in([path for path in made if "toy-table" in path.name])
-
-    def with_newer(is_newer):
-        fewer = [replace(run, metadata=replace(run.metadata, measurements=run.metadata.measurements[:1])) for run in found]
-        return [whole if is_newer(whole.record) else old for whole, old in zip(found, fewer, strict=True)]
-
-    of_task, of_seed = with_newer(lambda record: record.task == "small-even"), with_newer(lambda record: record.seed == 3)
-    assert list(incomplete(of_task, installed.tasks, of_task)) == []
-    said = list(incomplete(of_seed, installed.tasks, of_seed))
-    assert len(said) == 2 and all("has several measurements" in sentence for sentence in said)
+    said = refusals([*kept, *other], board, installed)
+    assert said and all("@toy-mean on " in sentence and " lacks seed 1: every" in sentence for sentence in said)
+    further = published.make(tmp_path / "further", seeds=[5, 6], average=[])
+    assert submit([path for path in made if "toy-table" in path.name] + further, board, installed).filed
 
 
 def test_a_seed_far_away_is_refused_and_counts_nothing(honest, board, tmp_path, installed):
