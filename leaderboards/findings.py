@@ -15,6 +15,7 @@ from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
 from lgbench.results.overall import Estimate
+from lgbench.results.statistics import TTest
 
 HERE = Path(__file__).parent
 
@@ -221,6 +222,11 @@ def _steps(results: Results, board: Board) -> int:
         and protocol = $protocol and protocol_version = $protocol_version"""
     ((steps,),) = results.connection.execute(sql, same).fetchall()
     return int(steps)
+
+
+def difference(test: TTest) -> str:
+    """Mean difference with its interval, such as "-0.044 [-0.052, -0.036]"."""
+    return f"{test.mean:+.3f} [{test.low:+.3f}, {test.high:+.3f}]"
 
 
 def markdown_table(lines: Sequence[Sequence[str]]) -> str:

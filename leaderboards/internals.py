@@ -6,11 +6,11 @@ from math import nan
 
 import numpy as np
 from factors import PROTOCOL
-from findings import NORMS, boards_of, markdown_table
+from findings import NORMS, boards_of, difference, markdown_table
 
 from lgbench.results.boards import Board, Cell, Row, exponent
 from lgbench.results.leaderboard import EVERYWHERE, Results
-from lgbench.results.statistics import Floats, interval
+from lgbench.results.statistics import Floats, TTest, interval, paired_t
 from lgbench.results.sweeps import Sweep, SweepRequest, sweeps
 
 SCHEMES = (*(f"transformer+{norm}" for norm in NORMS), "set-attention", "set-attention+attention-layer-norm")
@@ -140,12 +140,10 @@ def precision(swept: Results) -> str:
     }
     (wide,) = (row for row in boards["float32"].rows if row.entry == BASELINE)
     lines = [["part in float32", "OOD TVD", "against float32 in all parts"], [":--", "--:", "--:"]]
-    lines.append(["all", f"{_ood(wide).mean():.3f}", ""])
-    for row in sorted(boards["bfloat16"].rows, key=lambda row: -_ood(row).mean()):
-        apart = _ood(row) - _ood(wide)
-        low, high = (end.item() for end in interval(apart[None]))
+    lines.append(["all", f"{_ood(wide):.3f}", ""])
+    for row in sorted(boards["bfloat16"].rows, key=lambda row: -_ood(row)):
         part = "none" if row.entry == BASELINE else row.entry.split("~")[0].removeprefix("exact-")
-        lines.append([PARTS.get(part, part), f"{_ood(row).mean():.3f}", f"{apart.mean():+.3f} [{low:+.3f}, {high:+.3f}]"])
+        lines.append([PARTS.get(part, part), f"{_ood(row):.3f}", difference(_apart(row, wide))])
     return markdown_table(lines)
 
 
@@ -159,20 +157,25 @@ def alike(results: Results, swept: Results) -> str:
     apart: dict[str, dict[str, str]] = {}
     for board in swept.boards("tvd", None, f"{PROTOCOL} precision=bfloat16"):
         for row in board.rows:
-            found = _ood(row) - _ood(wide[board.name, row.entry])
-            low, high = (end.item() for end in interval(found[None]))
-            text = f"{found.mean():+.3f} [{low:+.3f}, {high:+.3f}]"
-            apart.setdefault(row.entry, {})[board.name] = f"**{text}**" if low > -MARGIN and high < MARGIN else text
+            found = _apart(row, wide[board.name, row.entry])
+            alike = found.low > -MARGIN and found.high < MARGIN
+            apart.setdefault(row.entry, {})[board.name] = f"**{difference(found)}**" if alike else difference(found)
     families = sorted({family for cells in apart.values() for family in cells})
     lines = [[f"bfloat16 less float32, margin {MARGIN}", *families], [":--", *["--:"] * len(families)]]
     lines += [[f"`{entry}`", *(cells.get(family, "-") for family in families)] for entry, cells in apart.items()]
     return markdown_table(lines)
 
 
-def _ood(row: Row) -> Floats:
-    """OOD TVD of each seed."""
+def _ood(row: Row) -> float:
     cell = row.cell("OOD")
-    return np.array(cell.values if cell else (), dtype=float)
+    return cell.mean if cell else nan
+
+
+def _apart(first: Row, second: Row) -> TTest:
+    """Difference of OOD TVD, first less second, on the seeds that both have."""
+    values = [dict(zip(row.seeds, cell.values, strict=True)) for row in (first, second) if (cell := row.cell("OOD"))]
+    seeds = sorted(values[0].keys() & values[1].keys())
+    return paired_t(np.subtract(*([own[seed] for seed in seeds] for own in values)))
 
 
 def _by_value(swept: Results, setting: str, metrics: dict[str, str]) -> str:
