@@ -175,7 +175,8 @@ def _apart(first: Row, second: Row) -> TTest:
     """Difference of OOD TVD, first less second, on the seeds that both have."""
     values = [dict(zip(row.seeds, cell.values, strict=True)) for row in (first, second) if (cell := row.cell("OOD"))]
     seeds = sorted(values[0].keys() & values[1].keys())
-    return paired_t(np.subtract(*([own[seed] for seed in seeds] for own in values)))
+    ours, others = (np.array([own[seed] for seed in seeds], dtype=float) for own in values)
+    return paired_t(ours - others)
 
 
 def _by_value(swept: Results, setting: str, metrics: dict[str, str]) -> str:
