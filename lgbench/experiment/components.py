@@ -90,6 +90,8 @@ def _kind_of(part: str, registry: Registry, *others: str) -> str:
     if len(kinds) > 1:
         several = " and of ".join(f"an {kind}" if kind == "attention" else f"a {kind}" for kind in kinds)
         raise UsageError(f"{part!r} is the name of {several}; rename one of them or leave its plugin out")
+    if not kinds and registry.architectures.get(part) is not None:
+        raise UsageError(f"{part!r} is an architecture, and only the first name of an entry may be one")
     if not kinds:
         expected = (*others, *PART_KINDS)
         known = [name for kind in expected for name in catalogs[kind].names()]

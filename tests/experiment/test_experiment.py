@@ -239,6 +239,7 @@ def test_an_error_of_an_architecture_becomes_one_line():
             "no architecture, norm, attention or position 'transfomer'; did you mean 'transformer'?",
         ),
         (RunOptions("tomita", "transformer+pre"), "no norm, attention or position 'pre'"),
+        (RunOptions("tomita", "pre-norm+transformer"), "'transformer' is an architecture, and only the first name"),
         (RunOptions("tomita", "pre-norm", average="emma"), "no averager 'emma'; did you mean 'ema'?"),
         (RunOptions("tomita", "pre-norm", optimizer="adam"), "no optimizer 'adam'; did you mean 'adamw'?"),
         (RunOptions("tomita", "pre-norm", protocol="quik"), "no protocol 'quik'; did you mean 'quick'?"),
