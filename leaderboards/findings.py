@@ -158,16 +158,22 @@ def verdicts(results: Results) -> str:
     return markdown_table(lines)
 
 
+def confirmed(results: Results) -> Judged:
+    """Every prediction for fresh seeds, with its verdicts."""
+    return [(claim, decide(claim, results, PROTOCOL)) for claim in read_claims(HERE / "confirmations")]
+
+
 def confirmations(results: Results) -> str:
-    """Verdicts by fresh seeds on what the first ones have shown, beside the difference of these."""
+    """Verdicts by fresh seeds on what the first ones have shown, with intervals, beside the difference of these."""
     lines = [["prediction", "task", "seeds 0 to 4", "seeds 5 to 9"], [":--", ":--", "--:", "--:"]]
-    for claim in read_claims(HERE / "confirmations"):
+    for claim, verdicts in confirmed(results):
         first = ClaimSeeds.only(range(claim.runs.seeds[0]))
         former = decide(replace(claim, runs=replace(claim.runs, seeds=first)), results, PROTOCOL)
-        for before, now in zip(former, decide(claim, results, PROTOCOL), strict=True):
+        for before, now in zip(former, verdicts, strict=True):
             word = "like" if now.test.expect == "alike" else "better than"
             of_pair = pair(now.test).replace("transformer+", "").replace(" against ", f"` {word} `")
-            lines.append([f"`{of_pair}`", now.task, _verdict(before), _verdict(now)])
+            interval = f" [{now.low:+.3f}, {now.high:+.3f}]" if now.low is not None and now.high is not None else ""
+            lines.append([f"`{of_pair}`", now.task, _verdict(before), f"{_verdict(now)}{interval}"])
     return markdown_table(lines)
 
 
@@ -239,6 +245,7 @@ def tables(results: Results) -> dict[str, str]:
         "runs": runs(results),
         "verdicts": verdicts(results),
         "confirmations": confirmations(results),
+        "confirmed": summary(confirmed(results)),
         "summary": summary([(claim, latest(claim, own)) for claim, own in judged(results)]),
         "overall": together(results),
         "factors": markdown_table(factors.table(factors.tested(factors.cells(results)))),
