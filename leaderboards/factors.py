@@ -2,7 +2,8 @@
 
 Twelve schemes cross a norm on the sublayer's input (no, yes), on its output (no, yes), and on the sum (nowhere, after the
 residual connection, before the logits alone). An effect is a mean of differences between schemes that differ in one place
-alone, paired by seed. Its interval is Student's t over seeds, p is corrected (Holm) for all tests of the table.
+alone, paired by seed. Its interval is Student's t over seeds, p is corrected (Holm) for all tests of the table. A second
+table has two norms on the attention output of the retrieval model, at several learning rates.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from scipy.stats import ttest_1samp
 
 from lgbench.reports.figure import Spec, on_paper
 from lgbench.reports.marks import TEXT
+from lgbench.results.boards import Cell
 from lgbench.results.columns import OOD
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import holm
+from lgbench.results.sweeps import Sweep, SweepRequest, sweeps
 
 PROTOCOL = "standard/7"
 """Protocol with all twelve schemes on all families."""
@@ -86,8 +89,37 @@ def _contrast(family: str, title: str, seeds: NDArray[np.float64], is_effect: bo
 
 def tested(maps: Mapping[str, NDArray[np.float64]]) -> list[Contrast]:
     """Contrasts of every family, with corrected p."""
-    every = [each for family, values in maps.items() for each in contrasts(family, values)]
+    return _corrected([each for family, values in maps.items() for each in contrasts(family, values)])
+
+
+def _corrected(every: Sequence[Contrast]) -> list[Contrast]:
     return [each._replace(p=float(p)) for each, p in zip(every, holm(np.array([each.p for each in every])), strict=True)]
+
+
+RETRIEVAL = "set-attention"
+WITH_NORM = {"LayerNorm": "set-attention+attention-layer-norm", "standardizing": "set-attention+attention-standardize"}
+"""The retrieval model with a norm on its attention output."""
+
+
+def of_retrieval(swept: Results) -> list[Sweep]:
+    """OOD TVD of the retrieval model by learning rate, a sweep for each task."""
+    return [sweep for sweep in sweeps(swept, SweepRequest("train.lr", "tvd")) if RETRIEVAL in sweep.cells]
+
+
+def by_rate(swept: Results) -> list[Contrast]:
+    """What two norms on the attention output of the retrieval model change at each learning rate, with corrected p."""
+    return _corrected(
+        [
+            _contrast(sweep.board.name, f"{norm} at {lr}", _seeds(sweep.cells[entry][lr]) - _seeds(cell), is_effect=True)
+            for sweep in of_retrieval(swept)
+            for lr, cell in sweep.cells[RETRIEVAL].items()
+            for norm, entry in WITH_NORM.items()
+        ]
+    )
+
+
+def _seeds(cell: Cell) -> NDArray[np.float64]:
+    return np.array(cell.values, dtype=float)
 
 
 def table(every: Sequence[Contrast]) -> list[list[str]]:
@@ -95,12 +127,13 @@ def table(every: Sequence[Contrast]) -> list[list[str]]:
     families = list(dict.fromkeys(each.family for each in every))
     lines = [["change of OOD TVD by a norm", *families], [":--", *["--:"] * len(families)]]
     for title in dict.fromkeys(each.title for each in every):
-        own = {each.family: _shown(each) for each in every if each.title == title}
+        own = {each.family: shown(each) for each in every if each.title == title}
         lines.append([title, *(own[family] for family in families)])
     return lines
 
 
-def _shown(each: Contrast) -> str:
+def shown(each: Contrast) -> str:
+    """Mean with its interval, bold where p is below 0.05."""
     text = f"{each.mean:+.3f} [{each.low:+.3f}, {each.high:+.3f}]"
     return f"**{text}**" if each.p < 0.05 else text
 

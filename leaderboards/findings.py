@@ -230,6 +230,19 @@ def _steps(results: Results, board: Board) -> int:
     return int(steps)
 
 
+def rates(swept: Results) -> str:
+    """OOD TVD of the retrieval model by learning rate, and what norms on its attention output change."""
+    changes = {(each.family, each.title): factors.shown(each) for each in factors.by_rate(swept)}
+    heads = ["no norm", *(f"{norm} less no norm" for norm in factors.WITH_NORM)]
+    lines = [["task", "learning rate", *heads], [":--", *["--:"] * (1 + len(heads))]]
+    for sweep in factors.of_retrieval(swept):
+        task = sweep.board.name
+        for lr, cell in sweep.cells[factors.RETRIEVAL].items():
+            of_norms = (changes[task, f"{norm} at {lr}"] for norm in factors.WITH_NORM)
+            lines.append([task, f"{lr}", f"{cell.mean:.3f}", *of_norms])
+    return markdown_table(lines)
+
+
 def difference(test: TTest) -> str:
     """Mean difference with its interval, such as "-0.044 [-0.052, -0.036]"."""
     return f"{test.mean:+.3f} [{test.low:+.3f}, {test.high:+.3f}]"
@@ -239,7 +252,7 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def tables(results: Results) -> dict[str, str]:
+def tables(results: Results, swept: Results) -> dict[str, str]:
     """The tables of README.md, by the names that it gives."""
     return {
         "runs": runs(results),
@@ -250,4 +263,5 @@ def tables(results: Results) -> dict[str, str]:
         "overall": together(results),
         "factors": markdown_table(factors.table(factors.tested(factors.cells(results)))),
         "published": beside_published(results),
+        "rates": rates(swept),
     }

@@ -103,7 +103,7 @@ def pages(results: Results, swept: Results) -> dict[Path, str]:
     given = {**queries.functions, "protocol": PROTOCOL, "field": field.tables(results)}
     return {
         HERE / "BOARDS.sha256": f"{hashlib.sha256(boards_page(results).encode()).hexdigest()}  BOARDS.md\n",
-        HERE / "README.md": filled(HERE / "README.md", tables=tables(results), **given),
+        HERE / "README.md": filled(HERE / "README.md", tables=tables(results, swept), **given),
         HERE / "field.md": filled(HERE / "field.md", lengths=lengths.reaches(swept), **given),
         INSIDE / "README.md": filled(INSIDE / "README.md", tables=tables_of_internals(results, swept), **given),
     }

@@ -12,11 +12,10 @@ from functools import cache, cached_property
 from typing import Literal
 
 import numpy as np
-from factors import PROTOCOL, SCHEMES, Contrast, cells, tested
+from factors import PROTOCOL, SCHEMES, Contrast, by_rate, cells, tested
 
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.results.boards import Board, Row
-from lgbench.results.columns import mean_of_known
 from lgbench.results.compare import Difference, compare
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import EVERYWHERE, Inside, Results
@@ -91,17 +90,20 @@ class Queries:
         return self._difference("undecided", first, second, name, protocol, metric)
 
     def effect(self, expected: Judgement, place: str, name: str) -> str:
-        """Effect of a norm at a place on a family, over all twelve schemes; the judgement must be the expected one."""
+        """Effect of a norm at a place, over all twelve schemes, or on the retrieval model, as in "LayerNorm at 0.001".
+
+        The judgement must be the expected one.
+        """
         (found,) = (each for each in self._effects if (each.family, each.title) == (name, place))
         now: Judgement = "undecided" if found.p >= 1 - CONFIDENCE else "better" if found.mean < 0 else "worse"
         text = f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
         if now != expected:
-            raise Stale(f"a norm {place} on {name} is {now}, not {expected}: {text}; mend the sentence")
+            raise Stale(f"a norm, {place}, on {name} is {now}, not {expected}: {text}; mend the sentence")
         return text
 
     @cached_property
     def _effects(self) -> list[Contrast]:
-        return tested(cells(self.results))
+        return [*tested(cells(self.results)), *by_rate(self.swept_results)]
 
     def share(self, first: str, second: str, name: str, protocol: str = PROTOCOL) -> str:
         """OOD TVD of one entry as a percentage of that of another."""
@@ -137,23 +139,31 @@ class Queries:
         return _exponent(self._row(entry, name, protocol, metric, EVERYWHERE), first, last)
 
     def correlation(self, probe: str, name: str, length: int, layer: int | None = None) -> str:
-        """Rank correlation over entries between a probe at a length and TVD there, its interval, and the number of entries."""
+        """Rank correlation over entries between a probe at a length and TVD there, its interval, and the number of entries.
+
+        Means are over the seeds with both.
+        """
         (header, scores), *_ = self.results.models(PRIMARY_METRIC, name, PROTOCOL)
         (_, probes), *_ = self.results.models(probe, name, PROTOCOL, inside=Inside(layer))
         # Not the cells of boards, whose rounding may give two good entries one rank.
-        read, score = (
-            dict(zip(each.entries, mean_of_known(each.columns["length", length]), strict=True)) for each in (probes, scores)
-        )
-        both = [entry for entry in read if "@" not in entry and np.isfinite([read[entry], score.get(entry, np.nan)]).all()]
-        pairs = {entry: np.array([[read[entry]], [score[entry]]]) for entry in both}
+        values = {
+            (entry, seed): value
+            for entry, own in zip(scores.entries, scores.columns["length", length], strict=True)
+            for seed, value in zip(scores.seeds, own, strict=True)
+        }
+        pairs = {}
+        for entry, own in zip(probes.entries, probes.columns["length", length], strict=True):
+            both = np.array([own, [values.get((entry, seed), np.nan) for seed in probes.seeds]])
+            if "@" not in entry and (whole := np.isfinite(both).all(0)).any():
+                pairs[entry] = both[:, whole].mean(1, keepdims=True)
         (found,) = ProbeReadings(header.protocol, {(name, probe): {name: pairs}}).predictors()
         return f"{found.correlation:.2f} [{found.low:.2f}, {found.high:.2f}] (n = {found.entries})"
 
     def swept(self, entry: str, name: str, setting: str, value: float, metric: str = "tvd", digits: int = 3) -> str:
         """Mean of an entry at one value of a setting, from the runs in inside/runs."""
         for sweep in self._sweeps(setting, metric):
-            cells = sweep.cells.get(f"transformer+{entry}", {}) if sweep.board.name == name else {}
-            if cell := cells.get(value):
+            named = sweep.cells.get(entry) or sweep.cells.get(f"transformer+{entry}", {})
+            if sweep.board.name == name and (cell := named.get(value)):
                 return f"{cell.mean:.{digits}f}"
         raise Stale(f"{entry} was not run on {name} with {setting} {value}")
 

@@ -50,9 +50,10 @@ exact() {
 exact float32 pre-norm
 exact bfloat16 pre-norm,exact-embedding,exact-logits,exact-values,exact-head,exact-reading
 
-# The retrieval model of arXiv 2504.02827 at seven learning rates, with and without a norm on the attention output.
-runs standard 0:5 dictionary-lookup,max-retrieval "set-attention,set-attention+attention-layer-norm,set-attention+attention-standardize" \
-    attention_on_source train.lr=0.00025,0.0005,0.001,0.002,0.004,0.008,0.016
+# The retrieval model of arXiv 2504.02827 at seven learning rates around the tuned ones, with and without a norm on the attention output.
+RETRIEVAL=set-attention,set-attention+attention-layer-norm,set-attention+attention-standardize
+runs standard 0:5 dictionary-lookup $RETRIEVAL attention_on_source train.lr=0.00025,0.0005,0.001,0.0014,0.002,0.0028,0.004
+runs standard 0:5 max-retrieval $RETRIEVAL attention_on_source train.lr=0.0005,0.001,0.002,0.004,0.006,0.008,0.016
 
 # Set complement: what gated DeltaNet adds to DeltaNet, each part alone, with rates of their own; then all linear recurrences at equal ones.
 LINEAR=deltanet,deltanet-negative,deltaproduct,deltaproduct-negative,rwkv-7,mamba-2,mlstm,gated-deltanet,gated-deltanet-negative
