@@ -78,7 +78,7 @@ def test_everything_generated_is_what_the_runs_say(generate, results, swept):
 
 def test_no_measured_number_of_a_page_is_typed(generate):
     """Decimals stand in queries and tables alone, except those of other people's numbers and of settings."""
-    allowed = {"0.01", "0.001", "0.002", "0.05", "0.59", "0.9", "0.95", "0.97", "1.25", "2.13", "3.2"}
+    allowed = {"0.01", "0.001", "0.002", "0.004", "0.05", "0.59", "0.9", "0.95", "0.97", "1.25", "2.13", "3.2"}
     for page in (generate.HERE / "README.md", generate.HERE / "field.md", generate.INSIDE / "README.md"):
         text = page.with_suffix(".md.jinja").read_text(encoding="utf-8")
         prose = re.sub(r"\{\{.*?\}\}|\{%.*?%\}|```.*?```|arXiv\s+\d{4}\.\d{5}", "", text, flags=re.DOTALL)
@@ -97,9 +97,9 @@ def test_a_rank_correlation_over_entries_is_that_of_scipy_over_their_means(scrip
             select run_id, entry, metric, step, value from results where task = 'dictionary-lookup' and length = 128
             and protocol_version = 7 and weights = 'raw' and metric in ('tvd', 'attention_on_source')
         ), last as (select run_id, max(step) as step from measured group by run_id),
-        means as (select entry, metric, avg(value) as mean from measured join last using (run_id, step) group by entry, metric)
-        select a.mean, b.mean from means a join means b using (entry)
-        where a.metric = 'tvd' and b.metric = 'attention_on_source'"""
+        ended as (select run_id, entry, metric, value from measured join last using (run_id, step))
+        select avg(a.value), avg(b.value) from ended a join ended b using (run_id)
+        where a.metric = 'tvd' and b.metric = 'attention_on_source' group by a.entry"""
     pairs = results.connection.execute(sql).fetchall()
     found = scripts["queries"].Queries(results, swept).correlation("attention_on_source", "dictionary-lookup", 128)
     expected = stats.spearmanr(*zip(*pairs, strict=True)).statistic

@@ -107,7 +107,7 @@ def test_a_table_shows_means_with_intervals_below(boards):
     assert [line[:3] for line in lines if len(line) == 11][1:] == [
         ["1", "1-3", "held+norm"],
         ["1", "1-3", "good+norm"],
-        ["1", "1-3", "poor+norm"],
+        ["2", "1-3", "poor+norm"],
         ["-", "-", "none+norm"],
     ]
     below = lines[next(i for i, line in enumerate(lines) if "good+norm" in line) + 1]
