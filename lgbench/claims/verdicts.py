@@ -298,11 +298,9 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
 def _lacking(claim: Claim, sample: PairedSample) -> str:
     """Reason for the lack of seeds with complete values."""
     lacking = [entry for entry, seeds in sample.seeds.items() if not seeds]
-    return (
-        f"there is no run of {' and '.join(lacking)}"
-        if lacking
-        else f"no seed {'of the claim ' if claim.runs.seeds.alone else ''}has both entries"
-    )
+    if lacking:
+        return f"there is no run of {' and '.join(lacking)}"
+    return f"no seed {'of the claim ' if claim.runs.seeds.alone else ''}has both entries"
 
 
 def _beyond(test: ClaimTest, sample: PairedSample) -> Floats:

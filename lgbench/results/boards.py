@@ -92,8 +92,8 @@ class Row:
 
     entry: str
     tier: int | None
-    """At least the tiers of the entries above, and more than the tier of every better entry. An entry that fits every task
-    with no seed, or is no better than the context-free baseline, has at least 2, whatever the entries below it have."""
+    """At least the tier of the entry above, and more than the tier of every better entry. An entry that fits every task with
+    no seed, or is no better than the context-free baseline, has 2 or more, even if entries below it have 1."""
     rank_interval: tuple[int, int] | None
     """Best and worst possible rank of the entry. An entry with best rank 1 may be the best."""
     better_than: tuple[str, ...]

@@ -36,17 +36,23 @@ class Series(NamedTuple):
 
 
 def duplicates(new: Iterable[StoredRun], filed: Iterable[StoredRun]) -> Iterator[str]:
-    """A sentence for each new run with the id of a filed run or of an earlier new run."""
-    seen = {run.run_id: run.where for run in filed}
+    """A sentence for each new run of a seed that has a filed run or an earlier new run, with the same averages or others."""
+    seen = {_place(run): run.where for run in filed}
     for run in new:
-        if run.run_id in seen:
+        if (place := _place(run)) in seen:
             what = f"{run.record.title} under {run.record.protocol}"
-            yield f"{run.where}: {what} is a run already, in {seen[run.run_id]}; leave one of them out"
-        seen.setdefault(run.run_id, run.where)
+            yield f"{run.where}: {what} is a run already, in {seen[place]}; leave one of them out"
+        seen.setdefault(place, run.where)
+
+
+def _place(run: StoredRun) -> tuple[Use[str], int, str, int]:
+    """What one run may have: a seed of an entry on a version of a task, under a protocol."""
+    record = run.record
+    return _use(record), record.task_version, str(record.protocol), record.seed
 
 
 def incomplete(found: Iterable[StoredRun], tasks: Iterable[Task], touched: Iterable[StoredRun]) -> Iterator[str]:
-    """A sentence for each seed that an entry or an average of it lacks, and for several learning rates, in touched series."""
+    """A sentence for each missing seed, and for several learning rates of a task, in the series of the touched runs."""
     found, listed = list(found), list(tasks)
     suffix = suffixes(_use(run.record) for run in found)
 
@@ -67,7 +73,8 @@ def incomplete(found: Iterable[StoredRun], tasks: Iterable[Task], touched: Itera
         for task in sorted({record.task for record in records}):
             yield from _several_rates(series, task, [record for record in records if record.task == task])
         missing = [*_missing_seeds(series, records, family)]
-        for average in sorted({average for record in records for average in record.averagers} if not missing else ()):
+        averages = {average for record in records for average in record.averagers}
+        for average in () if missing else sorted(averages):  # else each average would lack the same seeds again
             averaged = [record for record in records if average in record.averagers]
             missing += _missing_seeds(series._replace(entry=f"{series.entry}@{average}"), averaged, family)
         yield from missing
@@ -78,11 +85,11 @@ def _use(record: ExperimentRecord) -> Use[str]:
     return Use(record.entry, record.task, (record.protocol.name, record.protocol.version), tuple(plugins))
 
 
-def _several_rates(series: Series, task: str, runs: Sequence[ExperimentRecord]) -> Iterator[str]:
+def _several_rates(series: Series, task: str, records: Sequence[ExperimentRecord]) -> Iterator[str]:
     """A sentence for seeds with several tuned learning rates: a choice seed by seed would bias means."""
     seeds: dict[str, set[int]] = defaultdict(set)
-    for run in runs:
-        seeds[f"{run.train.lr:g}" if run.tuning else ""].add(run.seed)
+    for record in records:
+        seeds[f"{record.train.lr:g}" if record.tuning else ""].add(record.seed)
     if len(seeds) > 1:
         each = ", and ".join(f"{rate or 'none'} with {_ranges(sorted(own))}" for rate, own in sorted(seeds.items()))
         remedy = "make them in one results folder, whose tuning runs choose one"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -20,8 +21,8 @@ from lgbench.errors import Refused, RunFileError, UsageError
 from lgbench.results import run_files
 from lgbench.results.file_format import SCHEMA
 from lgbench.results.leaderboard import Results
-from lgbench.results.stored_runs import with_rows
-from lgbench.submissions.submission import submit
+from lgbench.results.stored_runs import stored_in, with_rows
+from lgbench.submissions.submission import incomplete, submit
 
 
 @pytest.fixture(scope="module")
@@ -182,13 +183,22 @@ def test_what_is_filed_counts_towards_what_must_be_there(later, filled, installe
     assert check_filed(filled, installed) == []
 
 
-def test_an_average_has_all_seeds_from_0_and_later_seeds_may_go_without(made, later, board, tmp_path, installed):
+def test_an_average_has_all_seeds_from_0_and_later_seeds_may_go_without(made, board, tmp_path, installed):
+    whole = [path for path in made if "toy-table" in path.name]
     other = published.make(tmp_path / "other", seeds=[1], average=[])
-    kept = [path for path in made if "toy-table" in path.name and _place(path)[1] != 1]
-    said = refusals([*kept, *other], board, installed)
+    said = refusals([path for path in whole if _place(path)[1] != 1] + other, board, installed)
     assert said and all("@toy-mean on " in sentence and " lacks seed 1: every" in sentence for sentence in said)
+    said = refusals([*whole, *other], board, installed)
+    assert len(said) == 2 and all("seed 1 under short/1 is a run already, in" in sentence for sentence in said)
     further = published.make(tmp_path / "further", seeds=[5, 6], average=[])
-    assert submit([path for path in made if "toy-table" in path.name] + further, board, installed).filed
+    assert submit([*whole, *further], board, installed).filed == len(whole) + len(further)
+
+
+def test_seeds_may_have_more_measurements_than_earlier_ones(made, installed):
+    found, _ = stored_in([path for path in made if "toy-table" in path.name])
+    fewer = [replace(run, metadata=replace(run.metadata, measurements=run.metadata.measurements[:1])) for run in found]
+    mixed = [whole if whole.record.seed == 4 else old for whole, old in zip(found, fewer, strict=True)]
+    assert list(incomplete(mixed, installed.tasks, mixed)) == []
 
 
 def test_a_seed_far_away_is_refused_and_counts_nothing(honest, board, tmp_path, installed):
