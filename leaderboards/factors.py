@@ -134,8 +134,13 @@ def table(every: Sequence[Contrast]) -> list[list[str]]:
 
 def shown(each: Contrast) -> str:
     """Mean with its interval, bold where p is below 0.05."""
-    text = f"{each.mean:+.3f} [{each.low:+.3f}, {each.high:+.3f}]"
+    text = with_interval(each.mean, each.low, each.high)
     return f"**{text}**" if each.p < 0.05 else text
+
+
+def with_interval(mean: float, low: float | None, high: float | None) -> str:
+    """Difference with its interval, such as "-0.044 [-0.052, -0.036]"; the difference alone where there is none."""
+    return f"{mean:+.3f}" if low is None else f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 PANEL, LABELS, ROW, CELL = 132, 116, 20, 24

@@ -15,7 +15,6 @@ from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
 from lgbench.results.overall import Estimate
-from lgbench.results.statistics import TTest
 
 HERE = Path(__file__).parent
 
@@ -158,22 +157,21 @@ def verdicts(results: Results) -> str:
     return markdown_table(lines)
 
 
-def confirmed(results: Results) -> Judged:
+def by_fresh_seeds(results: Results) -> Judged:
     """Every prediction for fresh seeds, with its verdicts."""
     return [(claim, decide(claim, results, PROTOCOL)) for claim in read_claims(HERE / "confirmations")]
 
 
-def confirmations(results: Results) -> str:
-    """Verdicts by fresh seeds on what the first ones have shown, with intervals, beside the difference of these."""
+def confirmations(results: Results, found: Judged) -> str:
+    """Verdicts by fresh seeds on what the first ones have shown, with intervals, beside the difference of the first ones."""
     lines = [["prediction", "task", "seeds 0 to 4", "seeds 5 to 9"], [":--", ":--", "--:", "--:"]]
-    for claim, verdicts in confirmed(results):
+    for claim, verdicts in found:
         first = ClaimSeeds.only(range(claim.runs.seeds[0]))
         former = decide(replace(claim, runs=replace(claim.runs, seeds=first)), results, PROTOCOL)
         for before, now in zip(former, verdicts, strict=True):
             word = "like" if now.test.expect == "alike" else "better than"
             of_pair = pair(now.test).replace("transformer+", "").replace(" against ", f"` {word} `")
-            interval = f" [{now.low:+.3f}, {now.high:+.3f}]" if now.low is not None and now.high is not None else ""
-            lines.append([f"`{of_pair}`", now.task, _verdict(before), f"{_verdict(now)}{interval}"])
+            lines.append([f"`{of_pair}`", now.task, _verdict(before), _verdict(now, interval=True)])
     return markdown_table(lines)
 
 
@@ -192,11 +190,12 @@ def family_of(task: str) -> str | None:
     return next((family for family in FAMILIES if task == family or task.startswith(f"{family}-")), None)
 
 
-def _verdict(verdict: Verdict) -> str:
+def _verdict(verdict: Verdict, interval: bool = False) -> str:
     if verdict.difference is None:
         return "not run"
     state = verdict.state if verdict.state == "undecided" else f"**{verdict.state}**"
-    return f"{state} {verdict.difference:+.3f}"
+    ends = (verdict.low, verdict.high) if interval else (None, None)
+    return f"{state} {factors.with_interval(verdict.difference, *ends)}"
 
 
 def tvd(results: Results) -> Metric:
@@ -243,22 +242,18 @@ def rates(swept: Results) -> str:
     return markdown_table(lines)
 
 
-def difference(test: TTest) -> str:
-    """Mean difference with its interval, such as "-0.044 [-0.052, -0.036]"."""
-    return f"{test.mean:+.3f} [{test.low:+.3f}, {test.high:+.3f}]"
-
-
 def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def tables(results: Results, swept: Results) -> dict[str, str]:
     """The tables of README.md, by the names that it gives."""
+    fresh = by_fresh_seeds(results)
     return {
         "runs": runs(results),
         "verdicts": verdicts(results),
-        "confirmations": confirmations(results),
-        "confirmed": summary(confirmed(results)),
+        "confirmations": confirmations(results, fresh),
+        "confirmed": summary(fresh),
         "summary": summary([(claim, latest(claim, own)) for claim, own in judged(results)]),
         "overall": together(results),
         "factors": markdown_table(factors.table(factors.tested(factors.cells(results)))),

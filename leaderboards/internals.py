@@ -5,12 +5,12 @@ from itertools import groupby
 from math import nan
 
 import numpy as np
-from factors import PROTOCOL
-from findings import NORMS, boards_of, difference, markdown_table
+from factors import PROTOCOL, with_interval
+from findings import NORMS, boards_of, markdown_table
 
 from lgbench.results.boards import Board, Cell, Row, exponent
 from lgbench.results.leaderboard import EVERYWHERE, Results
-from lgbench.results.statistics import Floats, TTest, interval, paired_t
+from lgbench.results.statistics import Floats, interval, paired_t
 from lgbench.results.sweeps import Sweep, SweepRequest, sweeps
 
 SCHEMES = (*(f"transformer+{norm}" for norm in NORMS), "set-attention", "set-attention+attention-layer-norm")
@@ -143,7 +143,7 @@ def precision(swept: Results) -> str:
     lines.append(["all", f"{_ood(wide):.3f}", ""])
     for row in sorted(boards["bfloat16"].rows, key=lambda row: -_ood(row)):
         part = "none" if row.entry == BASELINE else row.entry.split("~")[0].removeprefix("exact-")
-        lines.append([PARTS.get(part, part), f"{_ood(row):.3f}", difference(_apart(row, wide))])
+        lines.append([PARTS.get(part, part), f"{_ood(row):.3f}", with_interval(*_apart(row, wide))])
     return markdown_table(lines)
 
 
@@ -157,9 +157,9 @@ def alike(results: Results, swept: Results) -> str:
     apart: dict[str, dict[str, str]] = {}
     for board in swept.boards("tvd", None, f"{PROTOCOL} precision=bfloat16"):
         for row in board.rows:
-            found = _apart(row, wide[board.name, row.entry])
-            alike = found.low > -MARGIN and found.high < MARGIN
-            apart.setdefault(row.entry, {})[board.name] = f"**{difference(found)}**" if alike else difference(found)
+            mean, low, high = _apart(row, wide[board.name, row.entry])
+            text = with_interval(mean, low, high)
+            apart.setdefault(row.entry, {})[board.name] = f"**{text}**" if low > -MARGIN and high < MARGIN else text
     families = sorted({family for cells in apart.values() for family in cells})
     lines = [[f"bfloat16 less float32, margin {MARGIN}", *families], [":--", *["--:"] * len(families)]]
     lines += [[f"`{entry}`", *(cells.get(family, "-") for family in families)] for entry, cells in apart.items()]
@@ -171,12 +171,13 @@ def _ood(row: Row) -> float:
     return cell.mean if cell else nan
 
 
-def _apart(first: Row, second: Row) -> TTest:
-    """Difference of OOD TVD, first less second, on the seeds that both have."""
+def _apart(first: Row, second: Row) -> tuple[float, float, float]:
+    """Difference of OOD TVD, first less second, and the ends of its interval, over the seeds that both have."""
     values = [dict(zip(row.seeds, cell.values, strict=True)) for row in (first, second) if (cell := row.cell("OOD"))]
     seeds = sorted(values[0].keys() & values[1].keys())
     ours, others = (np.array([own[seed] for seed in seeds], dtype=float) for own in values)
-    return paired_t(ours - others)
+    found = paired_t(ours - others)
+    return float(found.mean), float(found.low), float(found.high)
 
 
 def _by_value(swept: Results, setting: str, metrics: dict[str, str]) -> str:

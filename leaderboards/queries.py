@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from typing import Literal
 
 import numpy as np
-from factors import PROTOCOL, SCHEMES, Contrast, by_rate, cells, tested
+from factors import PROTOCOL, SCHEMES, Contrast, by_rate, cells, tested, with_interval
 
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.results.boards import Board, Row
@@ -96,7 +96,7 @@ class Queries:
         """
         (found,) = (each for each in self._effects if (each.family, each.title) == (name, place))
         now: Judgement = "undecided" if found.p >= 1 - CONFIDENCE else "better" if found.mean < 0 else "worse"
-        text = f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+        text = with_interval(found.mean, found.low, found.high)
         if now != expected:
             raise Stale(f"a norm, {place}, on {name} is {now}, not {expected}: {text}; mend the sentence")
         return text
@@ -233,7 +233,7 @@ class Queries:
         found = self._compared(first, second, protocol, metric)[name]
         sign = next(each.sign for each in self.results.metrics if each.name == metric)
         now: Judgement = "undecided" if not found.significant else "better" if sign * found.difference < 0 else "worse"
-        text = f"{found.difference:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+        text = with_interval(found.difference, found.low, found.high)
         if now != expected:
             raise Stale(f"{first} against {second} on {name} is {now}, not {expected}: {text}; mend the sentence")
         return text
