@@ -108,8 +108,9 @@ def _short(entry: str) -> str:
     return entry.removeprefix("transformer+").removeprefix("pre-norm+")
 
 
-COLUMN, ROW, HEADING = 62, 20, 25
-"""Width and height of a cell, and height of the names of classes below their first lines, in points."""
+COLUMN, ROW, HEADING, LABELS = 62, 20, 25, 92
+"""Width and height of a cell, height of the names of classes below their first lines, and width of the names of entries, in
+wide fonts, too, in points."""
 
 
 def picture(found: Sequence[Score]) -> Spec:
@@ -127,7 +128,7 @@ def picture(found: Sequence[Score]) -> Spec:
     size: Mapping[str, Any] = {"labelFontSize": TEXT, "ticks": False, "domain": False, "labelLimit": 0}
     across = alt.Axis(orient="top", labelAngle=0, labelExpr="split(datum.label, '|')", labelPadding=HEADING, **size)
     x = alt.X("class:N", sort=classes, title=None, axis=across)
-    y = alt.Y("entry:N", sort=entries, title=None, axis=alt.Axis(**size))
+    y = alt.Y("entry:N", sort=entries, title=None, axis=alt.Axis(minExtent=LABELS, **size))
     chart = alt.Chart(alt.InlineData(values=rows)).encode(x=x, y=y)
     # Half of the scale, so that black text can be read on every cell.
     scale = alt.Scale(scheme="blues", reverse=True, domain=[-1, 1], clamp=True)

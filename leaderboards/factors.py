@@ -23,7 +23,7 @@ from lgbench.results.boards import Cell
 from lgbench.results.columns import OOD
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import holm
-from lgbench.results.sweeps import Sweep, SweepRequest, sweeps
+from lgbench.results.sweeps import SettingValue, Sweep, SweepRequest, sweeps
 
 PROTOCOL = "standard/7"
 """Protocol with all twelve schemes on all families."""
@@ -106,16 +106,27 @@ def of_retrieval(swept: Results) -> list[Sweep]:
     return [sweep for sweep in sweeps(swept, SweepRequest("train.lr", "tvd")) if RETRIEVAL in sweep.cells]
 
 
+BEST = "the best rates"
+"""In titles: at the rate with the lowest OOD TVD, of each model its own."""
+
+
 def by_rate(swept: Results) -> list[Contrast]:
-    """What two norms on the attention output of the retrieval model change at each learning rate, with corrected p."""
-    return _corrected(
-        [
-            _contrast(sweep.board.name, f"{norm} at {lr}", _seeds(sweep.cells[entry][lr]) - _seeds(cell), is_effect=True)
-            for sweep in of_retrieval(swept)
-            for lr, cell in sweep.cells[RETRIEVAL].items()
-            for norm, entry in WITH_NORM.items()
-        ]
-    )
+    """What two norms on the attention output of the retrieval model change, with corrected p.
+
+    At each learning rate, and at the best rates of both models.
+    """
+    every = []
+    for sweep, (norm, entry) in product(of_retrieval(swept), WITH_NORM.items()):
+        plain, own = sweep.cells[RETRIEVAL], sweep.cells[entry]
+        pairs = {f"{norm} at {lr}": (own[lr], cell) for lr, cell in plain.items()}
+        pairs[f"{norm} at {BEST}"] = own[best(own)], plain[best(plain)]
+        every += [_contrast(sweep.board.name, at, _seeds(a) - _seeds(b), is_effect=True) for at, (a, b) in pairs.items()]
+    return _corrected(every)
+
+
+def best(cells: Mapping[SettingValue, Cell]) -> SettingValue:
+    """Value of the setting with the lowest mean."""
+    return min(cells, key=lambda value: cells[value].mean)
 
 
 def _seeds(cell: Cell) -> NDArray[np.float64]:

@@ -235,10 +235,12 @@ def rates(swept: Results) -> str:
     heads = ["no norm", *(f"{norm} less no norm" for norm in factors.WITH_NORM)]
     lines = [["task", "learning rate", *heads], [":--", *["--:"] * (1 + len(heads))]]
     for sweep in factors.of_retrieval(swept):
-        task = sweep.board.name
-        for lr, cell in sweep.cells[factors.RETRIEVAL].items():
-            of_norms = (changes[task, f"{norm} at {lr}"] for norm in factors.WITH_NORM)
-            lines.append([task, f"{lr}", f"{cell.mean:.3f}", *of_norms])
+        task, plain = sweep.board.name, sweep.cells[factors.RETRIEVAL]
+        own = [factors.best(sweep.cells[entry]) for entry in (factors.RETRIEVAL, *factors.WITH_NORM.values())]
+        named = f"{factors.BEST}: {', '.join(map(str, own))}"
+        for lr, at, cell in [*((str(lr), lr, cell) for lr, cell in plain.items()), (named, factors.BEST, plain[own[0]])]:
+            of_norms = (changes[task, f"{norm} at {at}"] for norm in factors.WITH_NORM)
+            lines.append([task, lr, f"{cell.mean:.3f}", *of_norms])
     return markdown_table(lines)
 
 
