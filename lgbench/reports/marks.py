@@ -18,6 +18,9 @@ SETTING_LABEL = (
 )
 """Vega expression for labels such as 3e-4, 0.001, 32, 12.5k."""
 
+SEPARATION = 4
+"""Room between labels of values, in points: a reader's font may be wider than the one that places were found with."""
+
 
 @dataclass(frozen=True)
 class Across:
@@ -40,9 +43,9 @@ class Across:
         if self.categories:
             # Every property is set, because Vega-Lite's defaults rotate the labels of categories and align rotated labels.
             straight: dict[str, Any] = {"labelAngle": 0, "labelAlign": "center", "labelBaseline": "top", "labelLimit": 60}
-            axis = alt.Axis(labelOverlap="parity", labelSeparation=2, **straight, **said)
+            axis = alt.Axis(labelOverlap="greedy", labelSeparation=SEPARATION, **straight, **said)
             return alt.X(f"{self.field}:N", title=title, axis=axis, scale=self._points, sort=list(self.categories))
-        axis = alt.Axis(values=marked, grid=True, labelOverlap="parity", labelSeparation=2, tickRound=False, **said)
+        axis = alt.Axis(values=marked, grid=True, labelOverlap="greedy", labelSeparation=SEPARATION, tickRound=False, **said)
         kind: dict[str, Any] = {"type": "log", "base": 2} if self.scale == "log" else {"type": "linear", "zero": False}
         return alt.X(f"{self.field}:Q", title=title, axis=axis, scale=alt.Scale(**kind, nice=False, padding=6))
 
