@@ -78,6 +78,8 @@ def claims(
     from lgbench.reports.tables import as_json as json_text
 
     _require_sense(names, make, missing, as_json)
+    if not make and not missing and _is_named("results") and not asked.results.is_dir():
+        queries.opened(asked.results)  # raises: a misspelt folder is no folder without runs
     found = read_claims(claims_folder or default_folder(), names)
     failures = _run(found, asked) if make else []
     judged = _judged(found, asked)
@@ -106,10 +108,14 @@ def _require_sense(names: Sequence[str], make: bool, missing: bool, as_json: boo
         raise UsageError("--run takes the names of claims, as in `lgbench claims post-norm --run`; all of them would take days")
     if make and as_json:
         raise UsageError("--json does not go with --run, which tells what it does; run first, and then ask again with --json")
-    context = click.get_current_context()
     for option in ("seeds", "device", "workers"):
-        if not make and context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE:
+        if not make and _is_named(option):
             raise UsageError(f"--{option} says nothing without --run: nothing is trained")
+
+
+def _is_named(option: str) -> bool:
+    """Whether the command line has an option."""
+    return click.get_current_context().get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
 
 
 def _judged(found: Sequence[Claim], asked: ClaimRuns) -> list[tuple[Claim, list[Verdict]]]:

@@ -164,6 +164,13 @@ def test_wrong_usage_is_one_sentence(folder, arguments, said):
     assert done.exit_code == 2 and said in done.stderr and not list((folder / "results").glob("*peri-norm*"))
 
 
+def test_a_misspelt_results_folder_is_no_folder_without_runs(folder, tmp_path):
+    done = invoked("claims", "--results", str(tmp_path / "nope"), "--claims", str(folder / "claims"))
+    assert done.exit_code == 2 and "no results folder" in done.stderr
+    commands = invoked("claims", "--missing", "--results", str(tmp_path / "nope"), "--claims", str(folder / "claims"))
+    assert commands.exit_code == 0 and "not run" in commands.stdout
+
+
 @pytest.mark.slow
 def test_run_makes_what_is_missing_and_then_decides(tmp_path, toys_alone):
     write_claim(tmp_path / "claims", TOY, "toy-mean")
