@@ -27,10 +27,6 @@ class RunFailed(LgbenchError):
     """Run stopped by an error in a plugin's code or by a lack of memory or disk space. `__cause__` is the error."""
 
 
-class DrawingFailed(LgbenchError):
-    """Failure of the drawing library or its process."""
-
-
 class Interrupted(LgbenchError):
     """The user pressed Ctrl-C."""
 

@@ -11,12 +11,12 @@ from itertools import zip_longest
 from pathlib import Path
 
 import altair as alt
+import vl_convert
 
 from lgbench.contracts import TRAINING_METRICS
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import ALL_PROTOCOLS
 from lgbench.reports import files, panel_figures, probe_figures
-from lgbench.reports.drawing import drawn
 from lgbench.reports.figure import Spec
 from lgbench.reports.marks import (
     COLOURS,
@@ -231,20 +231,20 @@ def known_format(path: Path) -> str:
 def write(spec: Spec, path: Path) -> None:
     """Draw a specification in the format of the path's extension, in place of an older file.
 
-    Raises UsageError if the format is unknown or writing fails, and DrawingFailed if drawing fails.
+    Raises UsageError if the format is unknown or writing fails.
     """
     files.replace(path, FORMATS[known_format(path)](spec))
 
 
 def _svg(spec: Spec) -> bytes:
     """SVG with the size in points, because numbers without a unit would be pixels, a smaller unit."""
-    picture = drawn("vegalite_to_svg", spec, vl_version=VEGA_LITE)
-    return re.sub(rb'\b(width|height)="([\d.]+)"', rb'\1="\2pt"', picture, count=2)
+    picture = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
+    return re.sub(r'\b(width|height)="([\d.]+)"', r'\1="\2pt"', picture, count=2).encode()
 
 
 FORMATS: dict[str, Callable[[Spec], bytes]] = {
-    ".png": lambda spec: drawn("vegalite_to_png", spec, vl_version=VEGA_LITE, ppi=DOTS_PER_INCH),
+    ".png": lambda spec: vl_convert.vegalite_to_png(spec, vl_version=VEGA_LITE, ppi=DOTS_PER_INCH),
     ".svg": _svg,
-    ".pdf": lambda spec: drawn("vegalite_to_pdf", spec, vl_version=VEGA_LITE),
+    ".pdf": lambda spec: vl_convert.vegalite_to_pdf(spec, vl_version=VEGA_LITE),
     ".json": lambda spec: json.dumps(spec, indent=1).encode() + b"\n",
 }
