@@ -122,7 +122,7 @@ def _tell(outcome: PlanOutcome, planned: Plan, results: Path, save_weights: bool
     paths = {path.name: path for path in [*outcome.written, *outcome.found]}
     done = [(experiment.record, paths[name]) for name, experiment in experiments.items() if name in paths]
     shown = console()
-    for line in curves.lines(done, shown.encoding, shown.width if shown.is_terminal else None):
+    for line in curves.lines(done, shown.width if shown.is_terminal else None):
         echo(line)
     if outcome.failed:
         raise RunFailed("; ".join(str(failure) for failure in outcome.failed))

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 BLOCKS, TRAINED = "▁▂▃▄▅▆▇█", "│"
-PLAIN_BLOCKS, PLAIN_TRAINED = "0123456789", "|"
 
 MAX_LINES = 20
 """Limit of lines with curves: above it, an entry has one line for all tasks, and further entries are counted."""
@@ -92,8 +91,8 @@ class LengthCurve(NamedTuple):
         return f"{self.metric.label} {', '.join(f'{self.means[length]:.4f} at {length}' for length in lengths)}"
 
 
-def lines(runs: Iterable[tuple[ExperimentRecord, Path]], encoding: str, width: int | None = None) -> list[str]:
-    """What finished runs learned, with curves in characters of `encoding`, in lines of `width`. Empty if nothing can be drawn.
+def lines(runs: Iterable[tuple[ExperimentRecord, Path]], width: int | None = None) -> list[str]:
+    """What finished runs learned, with curves, in lines of `width`. Empty if nothing can be drawn.
 
     Unreadable files are left out; `lgbench leaderboard` reports them.
     """
@@ -105,18 +104,17 @@ def lines(runs: Iterable[tuple[ExperimentRecord, Path]], encoding: str, width: i
     drawn = {group: found for group in groups if (found := curves_of(files[group]))}
     if not drawn:
         return []
-    blocks, bar = (BLOCKS, TRAINED) if _has(encoding, BLOCKS + TRAINED) else (PLAIN_BLOCKS, PLAIN_TRAINED)
     tables = _by_task(drawn) if sum(map(len, drawn.values())) <= MAX_LINES else _by_entry(drawn)
     metric = next(iter(drawn.values()))[0].metric
     said = [
-        f"{metric.label} by length, mean over seeds, as a share of that of the context-free baseline: {blocks[0]} is exact, "
-        f"{blocks[-1]} as bad as the baseline, so up is worse; training ends at {bar}"
+        f"{metric.label} by length, mean over seeds, as a share of that of the context-free baseline: {BLOCKS[0]} is exact, "
+        f"{BLOCKS[-1]} as bad as the baseline, so up is worse; training ends at {TRAINED}"
     ]
     if any(right.startswith("right") for table in tables for _, right in table.rows):
         than = "" if metric.threshold is None else f"better than {metric.threshold:g} and "
         said.append(f"right to N: up to length N, {metric.label} is {than}nearer to exact than to the baseline")
     for table in tables:
-        said += [table.title, *_drawn(table, blocks, bar, width)]
+        said += [table.title, *_drawn(table, width)]
     return [*said, f"and {counted(left, 'more entry')}"] if (left := len(files) - len(drawn)) else said
 
 
@@ -152,7 +150,7 @@ def _by_entry(drawn: Mapping[LineKey, Sequence[LengthCurve]]) -> list[CurveTable
     return [CurveTable(title, rows) for title, rows in found.items()]
 
 
-def _drawn(table: CurveTable, blocks: str, bar: str, width: int | None) -> list[str]:
+def _drawn(table: CurveTable, width: int | None) -> list[str]:
     """Lines of a table, with the lengths below."""
     rows, below = table.rows, table.below
     lengths = sorted({length for curve, _ in rows for length in curve.means})
@@ -163,15 +161,15 @@ def _drawn(table: CurveTable, blocks: str, bar: str, width: int | None) -> list[
     beside = room is None or cell * len(lengths) + 1 <= room
     found = []
     for curve, right in rows:
-        blocked = "".join((_block(curve, length, blocks) * cell) + (bar if length == trained else "") for length in lengths)
+        blocked = "".join((_block(curve, length) * cell) + (TRAINED if length == trained else "") for length in lengths)
         found.append(f"  {curve.name:<{names}}  {blocked}" + (f"  {right}" if beside else ""))
         found += [] if beside else [f"    {right}"]
     axis = f"  {'':<{names}}  {_axis(lengths, trained, cell)}"
     return [*found, f"{axis}  {below}".rstrip()] if beside else [*found, axis, *([f"    {below}"] if below else [])]
 
 
-def _block(curve: LengthCurve, length: int, blocks: str) -> str:
-    return blocks[min(max(int(curve.share(length) * len(blocks)), 0), len(blocks) - 1)] if length in curve.means else " "
+def _block(curve: LengthCurve, length: int) -> str:
+    return BLOCKS[min(max(int(curve.share(length) * len(BLOCKS)), 0), len(BLOCKS) - 1)] if length in curve.means else " "
 
 
 def _axis(lengths: Sequence[int], trained: int | None, cell: int) -> str:
@@ -240,14 +238,6 @@ def final_values(path: Path, metric: Metric) -> pa.Table:
     return pa.table(columns | {"diverged": rows["diverged_step"].is_valid()})
 
 
-def _has(encoding: str, characters: str) -> bool:
-    try:
-        characters.encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
-
-
 MAX_ROWS = 16
 """Maximum number of answers. With more, only the answers with most probability under either distribution, in the task's order.
 """
@@ -267,7 +257,7 @@ def bars(answers: Sequence[str], p: Sequence[float], right: Sequence[float] | No
     for place in shown:
         cells: list[RenderableType] = [Text(printable(answers[place]))]
         for values in columns.values():
-            cells += [f"{values[place]:.4f}", _bar(values[place], width, console.encoding)]
+            cells += [f"{values[place]:.4f}", Bar(1.0, 0.0, _finite(values[place]), width=width)]
         table.add_row(*cells)
     console.print(table, highlight=False)
     if left := len(answers) - len(shown):
@@ -282,13 +272,6 @@ def _most(distributions: Sequence[Sequence[float]]) -> list[int]:
     places = range(len(distributions[0]))
     most = sorted(places, key=lambda place: -max(_finite(values[place]) for values in distributions))
     return sorted(most[:MAX_ROWS])
-
-
-def _bar(value: float, width: int, encoding: str) -> RenderableType:
-    share = _finite(value)
-    if encoding.lower().startswith("utf"):
-        return Bar(1.0, 0.0, share, width=width)
-    return "#" * round(share * width)
 
 
 def _finite(value: float) -> float:
