@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lgbench.cli.claims import claims
-from lgbench.cli.output import Output, complain, fitted
+from lgbench.cli.output import complain, fitted
 from lgbench.cli.plugins import check, list_names, new_plugin, plugins, selftest, show
 from lgbench.cli.results import compare, leaderboard, plot, predictors, site, sql
 from lgbench.cli.run import run
@@ -33,11 +33,6 @@ class Group(click.Group):
 
     An interrupt gives an exit code without a message. Resumable commands catch the interrupt and explain how to continue.
     """
-
-    def main(self, *given: Any, standalone_mode: bool = True, **named: Any) -> Any:
-        lasting = standalone_mode and sys.stdout is sys.__stdout__  # not in a test, whose process continues after the command
-        named = {"obj": Output(lasting), "standalone_mode": standalone_mode, **named}
-        return super().main(*given, **named)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

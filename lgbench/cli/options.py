@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from lgbench.cli.output import Output
 from lgbench.errors import LgbenchError, UsageError
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.settings import MAX_SEEDS
@@ -115,12 +114,7 @@ def _installed_names(kinds: Iterable[str]) -> list[str]:
     from lgbench.experiment.components import families_of, is_probe
     from lgbench.extensions.registry import Registry
 
-    output = Output()
-    output.keep()
-    try:
-        registry = Registry.load()
-    finally:
-        output.give_back()  # click prints the names
+    registry = Registry.load()
     catalogs, found = registry.catalogs(), list[str]()
     for kind in kinds:
         match kind:

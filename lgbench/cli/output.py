@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -19,62 +19,15 @@ if TYPE_CHECKING:
     from lgbench.extensions.registry import Registry
 
 
-class Output:
-    """Standard output of one command."""
-
-    def __init__(self, lasting: bool = False) -> None:
-        """`lasting`: the process ends with the command, so that :meth:`give_back` has no effect."""
-        self.lasting = lasting
-        self._own: TextIO | None = None
-        self._given = sys.stdout
-        self._kept = 1
-
-    @property
-    def stream(self) -> TextIO:
-        return self._own or sys.stdout
-
-    def keep(self) -> None:
-        """Keep standard output for the command. All other prints, also by other threads, go to standard error.
-
-        A command calls this method before importing plugins.
-        """
-        if self._own or sys.stdout is None:
-            return
-        self._given = given = sys.stdout
-        given.flush()
-        self._kept = os.dup(1)  # the descriptor, because compiled libraries print past sys.stdout
-        with suppress(OSError):  # standard error is closed
-            os.dup2(2, 1)
-        sys.stdout = sys.stderr
-        direct = _writes_to_descriptor_1(given)
-        own = (given.encoding, given.errors)
-        # Not closed with the stream: `give_back` needs the descriptor.
-        self._own = open(self._kept, "w", encoding=own[0], errors=own[1], closefd=False) if direct else given  # noqa: SIM115
-
-    def give_back(self) -> None:
-        """Give standard output back to all code, unless the process ends with the command."""
-        if self._own is None or self.lasting:
-            return
-        with suppress(OSError):  # the reader has gone
-            self._own.flush()
-        sys.stdout, self._own = self._given, None
-        os.dup2(self._kept, 1)
-        os.close(self._kept)
-
-
-def _writes_to_descriptor_1(stream: TextIO) -> bool:
-    try:
-        return stream.fileno() == 1
-    except (OSError, ValueError):  # it is in memory
-        return False
-
-
 def keep_output() -> None:
-    """See :meth:`Output.keep`."""
-    context = click.get_current_context()
-    output = context.ensure_object(Output)
-    output.keep()
-    context.find_root().call_on_close(output.give_back)
+    """Keep standard output for the text of the command. Prints of plugins go to standard error until its end.
+
+    A command calls this function before importing plugins.
+    """
+    root = click.get_current_context().find_root()
+    if root.obj is None:
+        root.obj = sys.stdout
+        root.with_resource(redirect_stdout(sys.stderr))
 
 
 def echo(text: object = "", hang: int = 0) -> None:
@@ -122,7 +75,8 @@ def _columns(stream: TextIO) -> int | None:
 
 def _stream() -> TextIO:
     context = click.get_current_context(silent=True)
-    return (context.ensure_object(Output) if context else Output()).stream
+    kept: TextIO | None = context.find_root().obj if context else None
+    return kept or sys.stdout
 
 
 def installed(plugins: Sequence[Path] = (), only: Collection[str] | None = None) -> Registry:

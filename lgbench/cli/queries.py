@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lgbench.cli.options import RESULTS, Command, Completed
-from lgbench.cli.output import Output, warn
+from lgbench.cli.output import warn
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.results.entries import BASELINE_ENTRY
 
@@ -28,8 +28,8 @@ def _results(folder: Path, beside: str | None) -> Results:
 
 def opened(folder: Path, beside: str | None = None) -> Results:
     """Results of a folder, with published runs if `beside` says so. Warns of each unusable file."""
-    if click.get_current_context().ensure_object(Output).lasting:
-        gc.disable()  # the search for cycles among the labels of all runs takes a tenth of the time of a board
+    gc.disable()  # the search for cycles among the labels of all runs takes a tenth of the time of a board
+    click.get_current_context().call_on_close(gc.enable)
     results = _results(folder, beside)
     warn(results.left_out)
     return results
