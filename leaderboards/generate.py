@@ -29,8 +29,7 @@ from lgbench.reports import plots
 from lgbench.reports.boards import boards_markdown
 from lgbench.reports.figure import Spec
 from lgbench.reports.marks import slots
-from lgbench.reports.panel_figures import figure
-from lgbench.reports.probe_figures import predictor_figure
+from lgbench.reports.panel_figures import figure, predictor_figure
 from lgbench.results.leaderboard import Results
 from lgbench.results.predictors import TIMES, probed
 

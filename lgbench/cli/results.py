@@ -112,7 +112,7 @@ def predictors(query: queries.BoardQuery, times: int, form: str, out: Path | Non
     """
     from lgbench.reports import plots
     from lgbench.reports.analyses import predictor_tables
-    from lgbench.reports.probe_figures import predictor_figure
+    from lgbench.reports.panel_figures import predictor_figure
     from lgbench.results.predictors import probed
 
     if out:

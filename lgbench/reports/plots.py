@@ -16,7 +16,7 @@ import vl_convert
 from lgbench.contracts import TRAINING_METRICS
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import ALL_PROTOCOLS
-from lgbench.reports import files, panel_figures, probe_figures
+from lgbench.reports import files, panel_figures
 from lgbench.reports.figure import Spec
 from lgbench.reports.marks import (
     COLOURS,
@@ -160,9 +160,9 @@ def _inside(results: Results, asked: PlotRequest) -> Inside | None:
 def _by_layer(results: Results, boards: Sequence[Board], entries: Sequence[str], head: int | None) -> Spec:
     if len(boards) > 1:
         raise UsageError(f"--heatmap draws one board, and {len(boards)} are found; choose with --task or --protocol")
-    maps = probe_figures.layer_maps(results, boards[0], entries, head)
+    maps = panel_figures.layer_maps(results, boards[0], entries, head)
     _require_room(len(maps), "entries", "--entry")
-    return probe_figures.heatmap(boards[0], maps)
+    return panel_figures.heatmap(boards[0], maps)
 
 
 def _steps(results: Results, asked: PlotRequest) -> list[BoardSteps]:
