@@ -11,9 +11,8 @@ from lgbench.cli.claims import claims
 from lgbench.cli.output import complain, fitted
 from lgbench.cli.plugins import check, list_names, new_plugin, plugins, selftest, show
 from lgbench.cli.results import compare, leaderboard, plot, predictors, site, sql
-from lgbench.cli.run import run
-from lgbench.cli.saved import predict, probe, verify
-from lgbench.cli.submit import merge, submit
+from lgbench.cli.run import merge, run
+from lgbench.cli.saved import predict, probe, submit, verify
 from lgbench.errors import Interrupted, LgbenchError, PluginError
 from lgbench.extensions import commands
 

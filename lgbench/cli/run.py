@@ -1,4 +1,4 @@
-"""`lgbench run`: training, and the outcome in a terminal."""
+"""`lgbench run`: training, and the outcome in a terminal. `lgbench merge`: results folders become one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lgbench.cli import options as cli_options
-from lgbench.cli.output import console, echo, installed
+from lgbench.cli.output import complain, console, echo, installed, warn
 from lgbench.errors import Interrupted, RunFailed, RunFileError, UsageError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, DEFAULT_PROTOCOL
 from lgbench.options import RunOptions
@@ -152,3 +152,31 @@ def _lacking(found: Mapping[Path, Experiment], save_weights: bool) -> list[str]:
             lacking["saved weights"] += 1
     remedy = "run again with another --results folder"
     return [f"{counted(number, 'run', 'lacks', 'lack')} {what}: {remedy}" for what, number in sorted(lacking.items())]
+
+
+@click.command()
+@click.argument("folders", type=cli_options.Folder(), nargs=-1, required=True)
+@click.option("--out", type=cli_options.Folder(), required=True, help="Folder that gets the runs. It may have some already.")
+def merge(folders: Sequence[Path], out: Path) -> None:
+    """Merge the runs of several folders into one folder.
+
+    FOLDERS are folders of runs, for example from several machines. A run in several folders is copied once. If two files of a
+    run have different numbers, lgbench names both files. Tuning runs and saved weights are copied, too. Runs already in the
+    target folder stay unchanged, and no file is removed.
+    """
+    from lgbench.results import merging
+
+    try:
+        done = merging.merge(folders, out)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; every file that was written is whole. The same command merges the others") from None
+    weights = f", {done.weights} with weights" if done.weights else ""
+    echo(f"{counted(done.written, 'run')} written to {out}/{weights}; {done.equal} were there already")
+    if done.different:
+        for sentence in done.different:
+            complain(sentence)
+        files = counted(len(done.different), "file", "has", "have")
+        raise RunFileError(f"{files} other numbers than another file of the same run; keep one file of each")
+    if done.left_out:
+        warn(done.left_out)
+        raise RunFileError(f"{counted(len(done.left_out), 'file', 'is', 'are')} left out; all else is merged")

@@ -1,4 +1,4 @@
-"""Commands on models and runs of run files: `lgbench predict`, `lgbench probe` and `lgbench verify`."""
+"""Commands on models and runs of run files: `lgbench predict`, `lgbench probe`, `lgbench verify` and `lgbench submit`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from lgbench.cli import options
 from lgbench.cli.output import complain, console, echo, echo_data, installed
 from lgbench.errors import Interrupted, Unverified, UsageError
+from lgbench.terminal import counted
 
 if TYPE_CHECKING:
     from lgbench.results.stored_runs import StoredRun
@@ -237,3 +238,33 @@ def _drawn(found: Sequence[StoredRun], asked: RerunRequest) -> list[StoredRun]:
     for run in runs:
         echo(f"  {run.where}")
     return runs
+
+
+@click.command()
+@click.argument("runs", type=options.Folder(files=True), nargs=-1, required=True)
+@click.option(
+    "--out",
+    "folder",
+    type=options.Folder(),
+    required=True,
+    help="Folder of the leaderboards. The submission file is made in its folder runs/.",
+)
+def submit(runs: Sequence[Path], folder: Path) -> None:
+    """File runs among the published runs.
+
+    RUNS are run files or submission files, or folders of them. lgbench checks all runs first: each must be a whole run under a
+    published protocol, with installed plugins, and each task of a family needs the same seeds. If anything is wrong, lgbench
+    prints every reason and files nothing. Otherwise lgbench writes one submission file with all runs.
+    """
+    from lgbench.submissions import submission
+
+    try:
+        registry = installed()
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; nothing was filed") from None
+    done = submission.submit(runs, folder, registry)
+    if done.before:
+        echo(f"{counted(done.before, 'run')} filed before, with the same content")
+    if done.file:
+        filed = counted(done.filed, "run")
+        echo(f"{filed} filed in {done.file}; next: run `make boards`, read the changes, open a pull request")
