@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lgbench.cli import options, queries
+from lgbench.cli import options
 from lgbench.cli.output import console, echo, echo_data, installed
 from lgbench.cli.run import run_request
 from lgbench.errors import RunFailed, UsageError, unknown
@@ -45,7 +45,7 @@ def _claim_names(ctx: click.Context) -> list[str]:
 
 @click.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=options.Completed(_claim_names))
-@queries.claims_option
+@options.claims_option
 @click.option("--run", "make", is_flag=True, help="Make the runs that these claims lack, and then decide.")
 @click.option("--missing", is_flag=True, help="List the commands for the runs that these claims lack, in place of verdicts.")
 @click.option("--seeds", type=options.Seeds(), help="Seeds that --run makes.  [default: those that the claim asks for]")
@@ -53,7 +53,7 @@ def _claim_names(ctx: click.Context) -> list[str]:
 @click.option("--workers", type=int, help="Processes that train at the same time, as of `lgbench run`.")
 @click.option(
     "--protocol",
-    type=queries.protocol_name,
+    type=options.protocol_name,
     help='Protocol to decide under: a name, a full label such as "standard/3 train.lr=0.001", or all. With --run, the name of '
     "the protocol to run.  [default: for each test one with runs: the newest standard, or else paper, long, short or quick]",
 )
@@ -79,7 +79,7 @@ def claims(
 
     _require_sense(names, make, missing, as_json)
     if not make and not missing and _is_named("results") and not asked.results.is_dir():
-        queries.opened(asked.results)  # raises: a misspelt folder is no folder without runs
+        options.opened(asked.results)  # raises: a misspelt folder is no folder without runs
     found = read_claims(claims_folder or default_folder(), names)
     failures = _run(found, asked) if make else []
     judged = _judged(found, asked)
@@ -144,7 +144,7 @@ def _opened(results: Path) -> Results | None:
     """Results of a folder; None before the first run."""
     from lgbench.results import run_files
 
-    return queries.opened(results) if results.is_dir() and any(run_files.find(results)) else None
+    return options.opened(results) if results.is_dir() and any(run_files.find(results)) else None
 
 
 def _run(found: Sequence[Claim], asked: ClaimRuns) -> list[str]:

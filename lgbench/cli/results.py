@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lgbench.cli import options, queries
+from lgbench.cli import options
 from lgbench.cli.output import complain, console, echo, echo_data, installed
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import ALL_PROTOCOLS
@@ -22,12 +22,12 @@ MAX_NAMED = 5
 
 
 @click.command()
-@queries.board_options("Metric to rank by.")
-@queries.format_option("markdown", "csv", "json")
-@queries.baseline_option
+@options.board_options("Metric to rank by.")
+@options.format_option("markdown", "csv", "json")
+@options.baseline_option
 @options.results_option
-@options.gathered(queries.BoardQuery, "query")
-def leaderboard(query: queries.BoardQuery, form: str, baseline: str | None) -> None:
+@options.gathered(options.BoardQuery, "query")
+def leaderboard(query: options.BoardQuery, form: str, baseline: str | None) -> None:
     """Rank entries. No entry of a tier is significantly better than another of it.
 
     A board shows means over seeds with 95 % intervals: over the in-distribution lengths (ID), over the out-of-distribution
@@ -41,7 +41,7 @@ def leaderboard(query: queries.BoardQuery, form: str, baseline: str | None) -> N
     from lgbench.reports import boards
     from lgbench.results.published import shown
 
-    runs, metric = queries.opened(query.results, query.beside), query.metric
+    runs, metric = options.opened(query.results, query.beside), query.metric
     found, protocol, others = shown(runs, metric, query.task, query.protocol, baseline=baseline)
     runs.require_some(found, metric)
     summary = runs.overall(metric, protocol, baseline=baseline) if query.task is None else []
@@ -66,11 +66,11 @@ def _tell_of(protocols: Sequence[str], form: str) -> None:
 @click.command()
 @click.argument("first")
 @click.argument("second")
-@queries.board_options("Metric to compare by.")
-@queries.format_option("markdown", "json")
+@options.board_options("Metric to compare by.")
+@options.format_option("markdown", "json")
 @options.results_option
-@options.gathered(queries.BoardQuery, "query")
-def compare(first: str, second: str, query: queries.BoardQuery, form: str) -> None:
+@options.gathered(options.BoardQuery, "query")
+def compare(first: str, second: str, query: options.BoardQuery, form: str) -> None:
     """Test whether two entries are significantly different.
 
     Seeds pair up, for the same seed means the same data and the same test contexts. Names of entries are those of the
@@ -79,7 +79,7 @@ def compare(first: str, second: str, query: queries.BoardQuery, form: str) -> No
     from lgbench.reports.analyses import comparison_table
     from lgbench.results.compare import compare as compared
 
-    runs = queries.opened(query.results, query.beside)
+    runs = options.opened(query.results, query.beside)
     protocol, others = runs.one_protocol(query.metric, query.task, query.protocol, (first, second))
     found = compared(runs, first, second, query.metric, query.task, protocol)
     _show(form, found, map(comparison_table, found))
@@ -87,7 +87,7 @@ def compare(first: str, second: str, query: queries.BoardQuery, form: str) -> No
 
 
 @click.command()
-@queries.board_options("Metric to predict.")
+@options.board_options("Metric to predict.")
 @click.option(
     "--times",
     type=click.IntRange(1),
@@ -95,15 +95,15 @@ def compare(first: str, second: str, query: queries.BoardQuery, form: str) -> No
     show_default=True,
     help="Read probes at the longest length that boards show up to so many times the training length.",
 )
-@queries.format_option("markdown", "json")
+@options.format_option("markdown", "json")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="Draw it, too: a file whose name ends with .png, .svg, .pdf, or .json for the Vega-Lite specification.",
 )
 @options.results_option
-@options.gathered(queries.BoardQuery, "query")
-def predictors(query: queries.BoardQuery, times: int, form: str, out: Path | None) -> None:
+@options.gathered(options.BoardQuery, "query")
+def predictors(query: options.BoardQuery, times: int, form: str, out: Path | None) -> None:
     """Show how well probes predict length generalization.
 
     The table has the rank correlation (Spearman) of each probe with the metric beyond the training range. Correlations are over
@@ -117,7 +117,7 @@ def predictors(query: queries.BoardQuery, times: int, form: str, out: Path | Non
 
     if out:
         plots.known_format(out)
-    runs = queries.opened(query.results, query.beside)
+    runs = options.opened(query.results, query.beside)
     every = query.protocol == ALL_PROTOCOLS
     readings = probed(runs, query.metric, query.task, None if every else query.protocol, times)
     uses = [str(each.protocol) for each in readings]
@@ -152,7 +152,7 @@ def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
 
 
 @click.command()
-@queries.board_options("Metric to draw.")
+@options.board_options("Metric to draw.")
 @click.option(
     "--entry",
     "named",
@@ -163,7 +163,7 @@ def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
 @click.option(
     "--x",
     "across",
-    type=queries.NameInResults(
+    type=options.NameInResults(
         lambda results: ("length", "step", *(key for use in results.protocols.values() for key, _ in use.changes))
     ),
     metavar="[length|step|SETTING]",
@@ -215,13 +215,13 @@ def plot(out: Path | None, results: Path, beside: str | None, **asked: Any) -> N
     request = plots.PlotRequest(**asked)
     path = out or request.path
     plots.known_format(path)  # before the work, not after it
-    plots.write(plots.requested(queries.opened(results, beside), request, complain), path)
+    plots.write(plots.requested(options.opened(results, beside), request, complain), path)
     echo(path)
 
 
 @click.command()
 @click.argument("query")
-@queries.format_option("csv", "json")
+@options.format_option("csv", "json")
 @click.option("--unsafe", is_flag=True, help="Let the query read and write other files, and load extensions of DuckDB.")
 @options.results_option
 def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
@@ -235,7 +235,7 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     from lgbench.reports.analyses import answer_table
     from lgbench.reports.tables import as_csv
 
-    table = queries.opened(results)
+    table = options.opened(results)
     if not unsafe:
         table.guard()
     names, rows = table.ask(query)
@@ -254,11 +254,11 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     help="Folder for the page, index.html, and its data. A page that is already there is replaced.",
 )
 @click.option("--docs", metavar="ADDRESS", help="Address of the documentation, for links; it may be relative to the page.")
-@queries.claims_option
-@queries.protocol_option("all")
-@queries.baseline_option
+@options.claims_option
+@options.protocol_option("all")
+@options.baseline_option
 @options.plugin_option
-@queries.beside_option
+@options.beside_option
 @options.results_option
 def site(
     out: Path,
@@ -282,7 +282,7 @@ def site(
     from lgbench.reports import site as pages
 
     claims = read_claims(claims_folder or default_folder())
-    runs = queries.opened(results, beside)
+    runs = options.opened(results, beside)
     tasks = task_documents(installed(plugins), runs.task_names, complain)
     made = pages.pages(runs, None if protocol == ALL_PROTOCOLS else protocol, baseline, claims, tasks, docs)
     path = pages.write(made, out)
