@@ -19,8 +19,8 @@ from lgbench import RunOptions
 from lgbench.execution.command import Command, one_of_each
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import arch_of
 from lgbench.experiment.record import ExperimentRecord, deciding
-from lgbench.experiment.replan import arch_of
 from lgbench.experiment.tuning import TuningRun, tenths
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files

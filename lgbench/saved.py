@@ -18,8 +18,8 @@ from lgbench.execution.device import choose_device, full_float32, threads
 from lgbench.experiment.components import ALL, NONE, chosen_probes, is_probe, undefined
 from lgbench.experiment.contexts import TOLERANCE
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import Replanner
 from lgbench.experiment.record import ExperimentRecord
-from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.probing import probe as read_probes
 from lgbench.results import run_files

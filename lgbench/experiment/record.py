@@ -249,7 +249,8 @@ def flat(about: object, name: str = "") -> dict[str, object]:
 
 
 def differences(here: Mapping[str, object], there: Mapping[str, object]) -> Iterator[str]:
-    """A sentence for each name with different values in two flat dictionaries; `there` is from a file."""
+    """A sentence for each name with different values in two dictionaries, under its dotted name; `there` is from a file."""
+    here, there = flat(here), flat(there)
     for name in {**here, **there}:
         if name not in here or name not in there or here[name] != there[name]:
             own, filed = (ascii(each[name]) if name in each else "not set" for each in (here, there))

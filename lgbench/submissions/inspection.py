@@ -21,8 +21,8 @@ from lgbench.contracts import Answers, Task
 from lgbench.errors import LgbenchError, Refused, RunFileError, message_of
 from lgbench.experiment.contexts import eval_steps
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import Replanner
 from lgbench.experiment.record import ExperimentRecord, differences
-from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import context_free_scores, evaluate, evaluate_at_eval_step

@@ -13,9 +13,9 @@ from packaging.version import InvalidVersion, Version
 from lgbench.atomic_files import created
 from lgbench.contracts import DEFAULT_OPTIMIZER, Task
 from lgbench.errors import Interrupted, Refused, RunFileError, UsageError
+from lgbench.experiment.plan import arch_of
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS
 from lgbench.experiment.record import ExperimentRecord, LoadedPlugin, ProtocolUse
-from lgbench.experiment.replan import arch_of
 from lgbench.experiment.settings import MAX_SEEDS
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry

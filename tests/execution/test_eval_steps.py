@@ -18,9 +18,8 @@ from lgbench.execution.device import Execution
 from lgbench.execution.progress import eval_step_tokens, training_tokens
 from lgbench.execution.runner import eval_steps_of, scores_at_eval_steps
 from lgbench.experiment.contexts import board_lengths, drawn_eval_step_lengths, eval_step_lengths, eval_steps
-from lgbench.experiment.plan import plan
+from lgbench.experiment.plan import Replanner, plan
 from lgbench.experiment.record import Evaluation, Training
-from lgbench.experiment.replan import Replanner
 from lgbench.measurement.evaluate import context_free_scores
 from lgbench.options import RunOptions
 from lgbench.randomness import Random, key_of

@@ -29,8 +29,8 @@ from lgbench.execution import runner
 from lgbench.execution.command import Command
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import UNFINISHED
+from lgbench.experiment.plan import Replanner
 from lgbench.experiment.protocols import PROTOCOLS
-from lgbench.experiment.replan import Replanner
 from lgbench.experiment.tuning import HIGHEST, LOWEST, Tuning, TuningRun
 from lgbench.extensions.registry import Registry
 from lgbench.options import RunOptions

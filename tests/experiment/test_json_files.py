@@ -11,7 +11,7 @@ from helpers.toy_registries import toys_and
 
 from lgbench import JsonFile
 from lgbench.errors import UsageError
-from lgbench.experiment.replan import Replanner
+from lgbench.experiment.plan import Replanner
 from lgbench.experiment.settings import json_content, setting_label
 
 SIZES = {"width": 3, "deep": {"b": [1, 2.5], "a": None}}

@@ -22,7 +22,7 @@ from lgbench import UsageError
 from lgbench.cli.main import main
 from lgbench.errors import RunFileError
 from lgbench.execution.device import threads
-from lgbench.experiment.replan import Replanner
+from lgbench.experiment.plan import Replanner
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files

@@ -11,7 +11,7 @@ from torch import nn
 
 from lgbench.errors import UsageError
 from lgbench.execution.scheduler import grouped
-from lgbench.experiment.replan import Replanner
+from lgbench.experiment.plan import Replanner
 from lgbench.measurement import evaluate
 from lgbench.training import step
 from lgbench.training.train import train

@@ -15,7 +15,7 @@ import lgbench
 from lgbench import Architecture, JsonFile, Model, Parts, Signature
 from lgbench.cli.main import main
 from lgbench.conformance.check import Check
-from lgbench.experiment.replan import Replanner
+from lgbench.experiment.plan import Replanner
 from lgbench.extensions.registry import Registry
 from lgbench.results.stored_runs import stored
 from lgbench.testing import checks
