@@ -13,21 +13,12 @@ from lgbench.claims.claim import Claim, ClaimSeeds, ClaimTest
 from lgbench.claims.missing import Wanted, wanted
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
+from lgbench.results import statistics
 from lgbench.results.boards import BoardHeader, failing
 from lgbench.results.columns import ID, OOD, BoardValues, ends, rounded
 from lgbench.results.database import most_telling_first
 from lgbench.results.leaderboard import Results
-from lgbench.results.statistics import (
-    CONFIDENCE,
-    MIN_PAIRED_SEEDS,
-    MOST_SEEDS,
-    Floats,
-    deciding_seeds,
-    exponents,
-    holm,
-    paired_t,
-    seeds_needed,
-)
+from lgbench.results.statistics import CONFIDENCE, MIN_PAIRED_SEEDS, MOST_SEEDS, Floats
 
 
 @dataclass(frozen=True)
@@ -151,7 +142,7 @@ def _of_seeds(models: BoardValues, test: ClaimTest, values: Floats) -> Floats:
         return means
     if len(values) < 2:  # a length of the test was not measured
         return np.full(values.shape[1], np.nan)
-    return exponents(np.array(_lengths(models, test)), values)
+    return statistics.exponents(np.array(_lengths(models, test)), values)
 
 
 State = Literal["confirmed", "refuted", "undecided", "not run"]
@@ -245,10 +236,10 @@ def _under(claim: Claim, use: ProtocolUse, parts: Sequence[_Part]) -> list[Verdi
     """Verdicts under one protocol, with p corrected for all tests."""
     found = [(_measured(claim, use, part), part.samples.get(use)) for part in parts]
     tested = [verdict.p for verdict, _ in found if verdict.p is not None]
-    corrected = iter(holm(np.array(tested, dtype=np.float64)).tolist())
+    corrected = iter(statistics.holm(np.array(tested, dtype=np.float64)).tolist())
     samples = [(verdict.test, sample) for verdict, sample in found if sample and verdict.p is not None]
     beyond, lost = [_beyond(*own) for own in samples], [sample.failing for _, sample in samples]
-    deciding = iter(deciding_seeds(beyond, lost, [sample.common for _, sample in samples]))
+    deciding = iter(statistics.deciding_seeds(beyond, lost, [sample.common for _, sample in samples]))
     return [
         _exception(_judged(verdict, sample, next(corrected), len(tested)), next(deciding))
         if sample and verdict.p is not None
@@ -275,7 +266,7 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
     if sample.n == 0:
         unfitted = test.exponent is not None and bool(sample.seeds.get(test.entry))
         return replace(plain, state="undecided" if unfitted else "not run", reason=sample.reason or _lacking(claim, sample))
-    found = paired_t(sample.differences)
+    found = statistics.paired_t(sample.differences)
     low, high = ends(found.low, found.high, sample.most)
     numbers = replace(
         plain,
@@ -292,7 +283,7 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
     if sample.n < MIN_PAIRED_SEEDS:
         seeds = max(len(claim.runs.seeds), MIN_PAIRED_SEEDS)
         return replace(numbers, state="undecided", reason=f"a test needs {MIN_PAIRED_SEEDS} seeds", seeds_needed=seeds)
-    return replace(numbers, p=paired_t(_beyond(test, sample)).p.item())
+    return replace(numbers, p=statistics.paired_t(_beyond(test, sample)).p.item())
 
 
 def _lacking(claim: Claim, sample: PairedSample) -> str:
@@ -321,7 +312,7 @@ def _judged(verdict: Verdict, sample: PairedSample, p: float, tests: int) -> Ver
     real = p < 1 - CONFIDENCE
     above = bool(beyond.mean() > 0)
     if real and test.expect == "alike" and not above:  # p is of the nearer end alone
-        found = paired_t(sample.differences)
+        found = statistics.paired_t(sample.differences)
         real = bool(found.low > -test.margin and found.high < test.margin)
     if real:
         holds = above == (test.expect != "alike")
@@ -334,9 +325,9 @@ def _evidence(verdict: Verdict) -> str:
 
 
 def _undecided(verdict: Verdict, sample: PairedSample, beyond: Floats, tests: int) -> Verdict:
-    found = paired_t(beyond)
+    found = statistics.paired_t(beyond)
     # The first and strictest step of Holm's correction.
-    needed = seeds_needed(found.mean.item(), found.variance.item(), (1 - CONFIDENCE) / tests)
+    needed = statistics.seeds_needed(found.mean.item(), found.variance.item(), (1 - CONFIDENCE) / tests)
     if needed is None:
         reason = f"{_evidence(verdict)}; more than {MOST_SEEDS:,} would not decide it"
         return replace(verdict, state="undecided", reason=reason)

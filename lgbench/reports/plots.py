@@ -18,13 +18,7 @@ from lgbench.errors import UsageError
 from lgbench.experiment.protocols import ALL_PROTOCOLS
 from lgbench.reports import files, panel_figures
 from lgbench.reports.figure import Spec
-from lgbench.reports.marks import (
-    COLOURS,
-    LENGTH,
-    MAX_ENTRIES,
-    STEP,
-    slots,
-)
+from lgbench.reports.marks import COLOURS, LENGTH, MAX_ENTRIES, STEP, slots
 from lgbench.results.boards import Board
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import Inside, Results

@@ -11,22 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lgbench.experiment.record import ProtocolUse
+from lgbench.results import statistics
 from lgbench.results.columns import DIGITS, ID, OOD, BoardValues, Column, ends, mean_of_known, rounded, significant
 from lgbench.results.metrics import Metric
-from lgbench.results.statistics import (
-    CONFIDENCE,
-    Exponent,
-    Floats,
-    Standing,
-    deciding_seeds,
-    effective_length,
-    holm,
-    interval,
-    mean_exponent,
-    paired_t,
-    share_interval,
-    standings,
-)
+from lgbench.results.statistics import CONFIDENCE, Exponent, Floats, Standing
 
 
 @dataclass(frozen=True)
@@ -136,7 +124,7 @@ def exponent(row: Row) -> Exponent | None:
     if len(cells) < 2:
         return None
     values = np.array([[np.nan if v is None else v for v in cell.values] for cell in cells], dtype=np.float64)
-    return mean_exponent(np.array([cell.length for cell in cells], dtype=np.float64), values)
+    return statistics.mean_exponent(np.array([cell.length for cell in cells], dtype=np.float64), values)
 
 
 @dataclass(frozen=True)
@@ -321,21 +309,23 @@ def _standings(models: BoardValues, metric: Metric, levels: Mapping[Column, floa
         return {}
     context_free = metric.sign * levels.get(models.ranked_by, metric.sign * np.inf)  # every mean beats an unknown baseline
     eligible = np.array([means[entry] < context_free and not models.never_fits(entry) for entry in ranked])
-    return dict(zip(ranked, standings(metric.sign * models.column(models.ranked_by, ranked), eligible), strict=True))
+    return dict(zip(ranked, statistics.standings(metric.sign * models.column(models.ranked_by, ranked), eligible), strict=True))
 
 
 def _fitted(models: BoardValues, entry: str) -> Fitted | None:
     fits = models.fits(entry)
     if not fits:
         return None
-    return Fitted(sum(fits.values()), len(fits), *ends(*share_interval(np.array([*fits.values()], dtype=np.float64))))
+    return Fitted(
+        sum(fits.values()), len(fits), *ends(*statistics.share_interval(np.array([*fits.values()], dtype=np.float64)))
+    )
 
 
 def cells_of(models: BoardValues, metric: Metric) -> dict[str, dict[Column, Cell]]:
     """Cells with a value, by entry and column."""
     values = np.stack(list(models.columns.values()), 1)  # (E, C, S)
     counts, means = np.isfinite(values).sum(-1), mean_of_known(values)
-    low, high = (np.clip(end, metric.lowest, metric.highest) for end in interval(values))
+    low, high = (np.clip(end, metric.lowest, metric.highest) for end in statistics.interval(values))
     short = rounded if metric.ranks else significant
     found: dict[str, dict[Column, Cell]] = {}
     for e, entry in enumerate(models.entries):
@@ -356,7 +346,7 @@ def cells_of(models: BoardValues, metric: Metric) -> dict[str, dict[Column, Cell
 
 def _effective(cells: Mapping[Column, Cell], metric: Metric) -> int:
     by_length = sorted((length, cell.mean) for (_, length), cell in cells.items() if length is not None)
-    return effective_length([length for length, _ in by_length], [metric.reaches(mean) for _, mean in by_length])
+    return statistics.effective_length([length for length, _ in by_length], [metric.reaches(mean) for _, mean in by_length])
 
 
 def _multiple(length: int | None, train_length: int) -> float | None:
@@ -373,10 +363,10 @@ def against(models: BoardValues, metric: Metric, baseline: str, ranked: Sequence
     differences = values - values[list(ranked).index(baseline)]
     others = np.array([entry != baseline for entry in ranked]) & np.isfinite(differences).any(-1)
     names = [entry for entry, other in zip(ranked, others, strict=True) if other]
-    found = paired_t(differences[others])
+    found = statistics.paired_t(differences[others])
     lost = [failing(models, entry, baseline) for entry in names]
-    decided = deciding_seeds(differences[others], lost, [models.seeds] * len(names))
-    corrected, most = holm(found.p), metric.highest - metric.lowest
+    decided = statistics.deciding_seeds(differences[others], lost, [models.seeds] * len(names))
+    corrected, most = statistics.holm(found.p), metric.highest - metric.lowest
     return {
         entry: Against(
             rounded(found.mean[i]),

@@ -8,22 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lgbench.errors import UsageError
+from lgbench.results import statistics
 from lgbench.results.boards import BoardHeader, failing
 from lgbench.results.columns import BoardValues, Column, ends, rounded
 from lgbench.results.entries import find_entry, short
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
-from lgbench.results.statistics import (
-    CONFIDENCE,
-    MIN_PAIRED_SEEDS,
-    MOST_SEEDS,
-    POWER,
-    Floats,
-    deciding_seeds,
-    holm,
-    paired_t,
-    seeds_needed,
-)
+from lgbench.results.statistics import CONFIDENCE, MIN_PAIRED_SEEDS, MOST_SEEDS, POWER, Floats
 from lgbench.terminal import counted
 
 INTEREST = 0.02
@@ -95,7 +86,7 @@ def compare(
     means = _corrected([_difference(board, models, first, second, models.ranked_by) for board, models in shared])
     pairs = (models.column(models.ranked_by, [first, second]) for _, models in shared)
     lost = [failing(models, first, second) for _, models in shared]
-    decided = deciding_seeds([one - other for one, other in pairs], lost, [models.seeds for _, models in shared])
+    decided = statistics.deciding_seeds([one - other for one, other in pairs], lost, [models.seeds for _, models in shared])
     return [
         _comparison(board, models, first, second, replace(mean, decided_by=seeds), len(shared))
         for (board, models), mean, seeds in zip(shared, means, decided, strict=True)
@@ -138,7 +129,7 @@ def _difference(board: BoardHeader, models: BoardValues, first: str, second: str
     """Difference with an uncorrected p."""
     pair: Floats = models.column(column, [first, second])
     means = pair[:, np.isfinite(pair).all(0)].mean(-1)
-    found = paired_t(pair[0] - pair[1])
+    found = statistics.paired_t(pair[0] - pair[1])
     low, high = ends(found.low, found.high, board.metric.highest - board.metric.lowest)
     return Difference(
         kind=column[0],
@@ -155,19 +146,19 @@ def _difference(board: BoardHeader, models: BoardValues, first: str, second: str
 
 
 def _corrected(differences: Sequence[Difference]) -> list[Difference]:
-    p = holm(np.array([difference.p for difference in differences])).tolist()
+    p = statistics.holm(np.array([difference.p for difference in differences])).tolist()
     return [replace(d, p=float(f"{new:.3g}"), significant=new < 1 - CONFIDENCE) for d, new in zip(differences, p, strict=True)]
 
 
 def _planned(metric: Metric, models: BoardValues, first: str, second: str, tests: int) -> Planned | None:
     """Planned seeds for the difference of the means, at a level of significance corrected for all tests."""
     one, other = models.column(models.ranked_by, [first, second])
-    found = paired_t(one - other)
+    found = statistics.paired_t(one - other)
     unbounded = metric.high is None or metric.low is None
     of_interest = abs(rounded(found.mean.item())) if unbounded else INTEREST * (metric.highest - metric.lowest)
     if found.seeds < MIN_PAIRED_SEEDS or not of_interest:
         return None
-    return Planned(of_interest, seeds_needed(of_interest, found.variance.item(), (1 - CONFIDENCE) / tests))
+    return Planned(of_interest, statistics.seeds_needed(of_interest, found.variance.item(), (1 - CONFIDENCE) / tests))
 
 
 def _outlook(planned: Planned, mean: Difference) -> str:

@@ -13,16 +13,7 @@ import pyarrow as pa
 from lgbench.contracts import PRIMARY_METRIC, TRAINING_METRICS
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.protocols import ALL_PROTOCOLS
-from lgbench.results.boards import (
-    Board,
-    BoardHeader,
-    BoardKey,
-    MeasuredBoard,
-    TunedRate,
-    not_fitted,
-    ranked_rows,
-    unsound,
-)
+from lgbench.results.boards import Board, BoardHeader, BoardKey, MeasuredBoard, TunedRate, not_fitted, ranked_rows, unsound
 from lgbench.results.columns import OOD, BoardValues, NotFitted, mean_of_known, models_and_context_free
 from lgbench.results.database import Database, packaged
 from lgbench.results.entries import BASELINE_ENTRY, find_entry, find_task
