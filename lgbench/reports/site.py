@@ -175,9 +175,9 @@ def _start(results: Results, boards: Sequence[PageBoard]) -> dict[str, Any]:
 
 
 def _classes(results: Results, metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Classes of tasks, from the metadata of runs, which are untrusted: a field may be missing or of another type."""
+    """Classes of tasks, from the metadata of runs."""
     facts = {results.labels[run_id].task: about.get("facts") for run_id, about in metadata.items()}
-    return {task: own["kind"] for task, own in facts.items() if isinstance(own, dict) and isinstance(own.get("kind"), str)}
+    return {task: own["kind"] for task, own in facts.items() if own}
 
 
 def _grids(
@@ -275,21 +275,17 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _shown(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata that the page shows, but the tuning. They are untrusted: any field may be missing or of another type."""
-    shown = {name: about.get(name) for name in ("experiment", "plugins", "execution", "seconds", "environment")}
-    if isinstance(shown["plugins"], list):
-        shown["plugins"] = [each for each in shown["plugins"] if isinstance(each, dict) and each.get("takes_part")]
-    if isinstance(shown["experiment"], dict):
-        shown["experiment"] = {name: value for name, value in shown["experiment"].items() if name != "tuning"}
-    return shown
+    """Metadata that the page shows, but the tuning."""
+    experiment = {name: value for name, value in about["experiment"].items() if name != "tuning"}
+    plugins = [each for each in about.get("plugins", ()) if each["takes_part"]]
+    others = {name: about.get(name) for name in ("execution", "seconds", "environment")}
+    return {"experiment": experiment, "plugins": plugins, **others}
 
 
 def _tuning(about: Mapping[str, Any]) -> dict[str, Any] | None:
     """Learning rates that were tried, each with the loss of every tuning seed, None if it diverged. None without a tuning."""
-    experiment = about.get("experiment")
-    try:
-        tuning = msgspec.convert(experiment.get("tuning") if isinstance(experiment, dict) else None, Tuning)
-    except msgspec.ValidationError:
+    tuning = msgspec.convert(about["experiment"].get("tuning"), Tuning | None)
+    if tuning is None:
         return None
     losses = {(run.lr, run.seed): run.loss for run in tuning.runs if isfinite(run.loss)}
     rates = sorted({*tuning.grid, *(run.lr for run in tuning.runs)})
