@@ -46,16 +46,7 @@ def _parts(line: str, width: int, hang: int) -> list[str]:
     if len(line) <= width:
         return [line]
     indent = " " * (len(line) - len(line.lstrip()) + hang)
-    parts = wrap(
-        line,
-        width,
-        subsequent_indent=indent,
-        expand_tabs=False,
-        replace_whitespace=False,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return parts or [line]
+    return wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [line]
 
 
 def _is_harmless(letter: str) -> bool:
