@@ -8,7 +8,7 @@ from itertools import takewhile
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +21,11 @@ from rich.text import Text
 
 from lgbench.contracts import CONTEXT_FREE, PRIMARY_METRIC
 from lgbench.errors import RunFileError
+from lgbench.experiment.record import ExperimentRecord, ProtocolUse
 from lgbench.results import run_files
 from lgbench.results.columns import mean_of_known, models_and_context_free, rounded
 from lgbench.results.metrics import Metric, described
 from lgbench.terminal import counted, printable
-
-if TYPE_CHECKING:
-    from lgbench.experiment.record import ExperimentRecord, ProtocolUse
-
 
 BLOCKS, TRAINED = "▁▂▃▄▅▆▇█", "│"
 

@@ -6,8 +6,10 @@ import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import duckdb
 import pyarrow as pa
 
 from lgbench.contracts import PRIMARY_METRIC, TRAINING_METRICS
@@ -19,11 +21,6 @@ from lgbench.results.database import Database, packaged
 from lgbench.results.entries import BASELINE_ENTRY, find_entry, find_task
 from lgbench.results.overall import Overall, overall
 from lgbench.results.steps import BoardSteps, board_steps
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import duckdb
 
 
 class Inside(NamedTuple):
@@ -370,8 +367,6 @@ def read_results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
     The relation belongs to the default connection of DuckDB, so `duckdb.sql` finds it by the name of a variable. Every query
     reads the files.
     """
-    import duckdb
-
     opened = Database(path)
     for sentence in opened.left_out:
         warnings.warn(f"left out: {sentence}", stacklevel=2)

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -27,7 +27,7 @@ from msgspec import Meta
 
 from lgbench.atomic_files import created, set_aside
 from lgbench.errors import RunFileError, UsageError, first_line
-from lgbench.experiment.record import PluginUse, ProtocolUse
+from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
 from lgbench.results.file_format import (
     CHECKSUM,
     METADATA_KEY,
@@ -40,9 +40,6 @@ from lgbench.results.file_format import (
     sealed,
     unpacked,
 )
-
-if TYPE_CHECKING:
-    from lgbench.experiment.record import ExperimentRecord
 
 TUNING = ".tuning"
 """Folder of tuning runs in a results folder. It is hidden: boards do not show tuning runs."""
