@@ -258,7 +258,7 @@ def read_claim(path: Path) -> Claim:
             for own in content[table] if isinstance(content.get(table), list) else [content.get(table)]:
                 _require_known_keys(own, {field.name for field in fields(kind)})
         return msgspec.convert(content | {"name": path.stem}, Claim, dec_hook=_seeds)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:  # RecursionError by deeply nested arrays
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{where}: it is no TOML: {printable(first_line(error))}") from None
     except OSError as error:
         raise UsageError(f"{where}: it cannot be read: {error.strerror}") from None

@@ -252,7 +252,7 @@ def _planned(folder: Path) -> PlannedPopulation | None:
     """
     try:
         return msgspec.json.decode((folder / RECORD).read_bytes(), type=PlannedPopulation)
-    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # the last three for a damaged file
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):  # the last two for a damaged file
         return None
 
 

@@ -227,7 +227,7 @@ def json_content(key: str, text: str) -> str:
     said, where = (text, key) if is_json_object(text) else (_read_json_file(key, text), f"{key}={text!r}")
     try:
         found = msgspec.json.decode(said, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(f"{where} is no JSON object: {first_line(error)}") from None
     compact = json.dumps(found, sort_keys=True, separators=(",", ":"))  # one text for one object, because run ids hash it
     if len(compact) > MAX_LETTERS:
@@ -256,5 +256,3 @@ def _read_json_file(key: str, text: str) -> bytes:
         return Path(text).expanduser().read_bytes()
     except OSError as error:
         raise UsageError(f"{key}={text!r} cannot be read: {error.strerror}; name a file with a JSON object") from None
-    except ValueError:  # a zero byte in the name
-        raise UsageError(f"{key}={text!r} is no name of a file; name a file with a JSON object") from None

@@ -73,10 +73,7 @@ class Database:
 
     def _add(self, path: Path) -> None:
         try:
-            str(path).encode()
             runs = run_files.checked(path).labelled()
-        except UnicodeEncodeError:
-            self.left_out.append(f"{str(path)!r} cannot be read: its name is not UTF-8; rename it")
         except RunFileError as error:
             self.left_out.append(str(error))
         else:

@@ -184,7 +184,7 @@ class CheckedFile(NamedTuple):
     def _metadata(self) -> dict[str, Any]:
         try:
             found = json.loads(self.parquet.metadata[METADATA_KEY])
-        except (ValueError, RecursionError):
+        except ValueError:
             found = None
         if not isinstance(found, dict):
             raise RunFileError(f"{self.path} is not a run of lgbench: its metadata are not a JSON object")
@@ -213,7 +213,7 @@ class CheckedFile(NamedTuple):
             if self.is_submission:
                 return [_decoded(_line, line) for line in run_lines(about[RUNS_KEY])]
             return [LabelledRun(self.run_id, _decoded(_metadata, about[METADATA_KEY]))]
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise RunFileError(f"{self.path} is not a run of lgbench: in its metadata, {error}") from error
 
 

@@ -149,7 +149,7 @@ def test_the_versions_that_take_part_are_those_of_all_members(tmp_path, planned)
         assert population.experiments == list(experiments) and checkpoint_of(population).exists()
 
 
-UNUSABLE = {"empty": b"", "cut short": b'{"runs": [{"a"', "no text": b"\xff\xfe", "too deep": b"[" * 100_000, "a list": b"[]"}
+UNUSABLE = {"empty": b"", "cut short": b'{"runs": [{"a"', "no text": b"\xff\xfe", "a list": b"[]"}
 
 
 @pytest.mark.parametrize("record", [*UNUSABLE.values(), None], ids=[*UNUSABLE, "none"])

@@ -78,7 +78,6 @@ def test_an_object_may_stand_in_the_place_of_a_file(registry, path):
         (b"", "is no JSON object: Input data was truncated"),
         (b"[]", "is no JSON object: Expected `object`, got `array`"),
         (b'{"a": NaN}', "is no JSON object: JSON is malformed"),
-        (b'{"a": ' * 100_000, "is no JSON object"),
         (b'{"a": "' + b"x" * 2000 + b'"}', "has 2008 letters without spaces, and at most 1000 fit into the metadata of a run"),
     ],
 )
@@ -91,7 +90,7 @@ def test_a_bad_file_is_refused_in_one_sentence(tmp_path, content, words):
     assert words in str(raised.value) and "model.sizes" in str(raised.value) and "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["", ".", "a\0b"])
+@pytest.mark.parametrize("name", ["", "."])
 def test_a_name_that_is_no_file_is_refused(name):
     with pytest.raises(UsageError, match="name a file with a JSON object"):
         json_content("model.sizes", name)

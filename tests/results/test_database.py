@@ -135,7 +135,7 @@ def test_a_footer_that_describes_no_metric_harms_no_other_file(tmp_path, measure
         Results(tmp_path).boards("tvd")
 
 
-@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"measurements": ' + b"[" * 100_000, b"\xff\xfe", b"{", b"[]"], ids=len)
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"{", b"[]"], ids=len)
 def test_a_footer_that_cannot_be_decoded_is_named_and_the_rest_is_ranked(tmp_path, content):
     write_rows(tmp_path / "good.parquet", simulated({8: 0.5, 16: 0.25}))
     rows = pa.Table.from_pylist(simulated({8: 0.5, 16: 0.25}, seed=1), schema=SCHEMA)
@@ -206,15 +206,6 @@ def test_a_damaged_file_is_named_and_left_out_and_the_boards_of_the_others_stay(
         results = Results(tmp_path)
         (sentence,) = results.left_out
         assert sentence.startswith(str(victim)) and results.boards("tvd") == boards
-
-
-def test_a_file_with_a_name_that_is_no_text_is_left_out(tmp_path):
-    good = write_rows(tmp_path / "good.parquet", simulated({8: 0.5}))
-    with open(bytes(tmp_path) + b"/\xff.parquet", "wb") as file:
-        file.write(good.read_bytes())
-    results = Results(tmp_path)
-    (sentence,) = results.left_out
-    assert "its name is not UTF-8; rename it" in sentence and results.boards("tvd")
 
 
 def test_a_file_deleted_after_the_folder_was_opened_is_an_error_in_a_sentence(tmp_path):
