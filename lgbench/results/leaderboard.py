@@ -203,11 +203,10 @@ class Results(Database):
                 f"`lgbench plot --metric {metric}` draws it, and `lgbench sql` has its rows"
             )
 
-    def require_some(self, boards: list[Board], metric: str) -> list[Board]:
-        """The boards. Raises UsageError if there are none."""
+    def require_some(self, boards: Sequence[Board], metric: str) -> None:
+        """Raise UsageError without boards."""
         if not boards:
             raise UsageError(f"no {metric} in {self.place} for this task and protocol; leave one out to see all boards")
-        return boards
 
     def layers(self, metric: str) -> list[int]:
         """Layers with readings of a probe; none for a number of whole models."""
