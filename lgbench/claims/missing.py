@@ -6,7 +6,6 @@ import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -85,6 +84,7 @@ def _ranges(seeds: Sequence[int]) -> str:
 def obstacle(claim: Claim, task: str, test: ClaimTest, registry: Registry) -> str | None:
     """Reason why a test cannot be run here, such as a missing package; None without an obstacle."""
     from lgbench.experiment.components import find_tasks  # imports torch
+    from lgbench.extensions.loading import installed_version
 
     try:
         find_tasks([task], registry)
@@ -93,7 +93,7 @@ def obstacle(claim: Claim, task: str, test: ClaimTest, registry: Registry) -> st
         if test.metric not in registry.measurements:
             return f"nothing that is installed measures it: {unknown('metric', test.metric, registry.measurements.names())}"
     except LgbenchError as error:
-        lacking = [name for name in claim.runs.plugins if not _is_installed(name)]
+        lacking = [name for name in claim.runs.plugins if not installed_version(name)]
         return f"it needs {' and '.join(lacking)}, which is not installed" if lacking else str(error)
     return None
 
@@ -108,14 +108,6 @@ def _require_entry(name: str, registry: Registry) -> None:
         raise LgbenchError(f"boards name the entry {arch} {shown}; the claim has to name it so")
     if weights and weights not in registry.averagers:
         raise unknown("averager", weights, registry.averagers.names())
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        version(package)
-    except PackageNotFoundError:
-        return False
-    return True
 
 
 def with_obstacles(claim: Claim, verdicts: Sequence[Verdict], registry: Registry) -> list[Verdict]:

@@ -314,10 +314,11 @@ def libraries_of(package: str) -> tuple[tuple[str, str], ...]:
     except PackageNotFoundError:
         return ()
     needed = {canonicalize_name(each.name) for each in required if not each.marker or each.marker.evaluate({"extra": ""})}
-    return tuple((name, found) for name in sorted(needed - KNOWN) if (found := _version(name)))
+    return tuple((name, found) for name in sorted(needed - KNOWN) if (found := installed_version(name)))
 
 
-def _version(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
+    """Version of a package; None for a missing package."""
     try:
         return version(name)
     except PackageNotFoundError:
