@@ -48,7 +48,7 @@ def _claim_names(ctx: click.Context) -> list[str]:
 @options.claims_option
 @click.option("--run", "make", is_flag=True, help="Make the runs that these claims lack, and then decide.")
 @click.option("--missing", is_flag=True, help="List the commands for the runs that these claims lack, in place of verdicts.")
-@click.option("--seeds", type=options.Seeds(), help="Seeds that --run makes.  [default: those that the claim asks for]")
+@click.option("--seeds", type=options.seeds, help="Seeds that --run makes.  [default: those that the claim asks for]")
 @options.device_option
 @click.option("--workers", type=int, help="Processes that train at the same time, as of `lgbench run`.")
 @click.option(

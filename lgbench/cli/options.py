@@ -54,57 +54,37 @@ class Names(Completed):
         super().__init__(lambda _: _installed_names(kinds))
 
 
-class Seeds(click.ParamType):  # type: ignore[type-arg]
-    """`0:3` is 0, 1, 2; `0,7` is 0 and 7; `5` is 5 alone."""
-
-    name = "seeds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        parts = str(value).split(",")
-        ranges = [_range(part) for part in parts]
-        for part, found in zip(parts, ranges, strict=True):
-            if not found or found.start < 0 or found.stop > 2**63:
-                self.fail(f"{part!r} names no seeds; use a range such as 0:3, or whole numbers from 0 such as 0,5", param, ctx)
-        if sum(found.stop - found.start for found in ranges) > MAX_SEEDS:  # len() fails for a range beyond 2^63
-            self.fail(f"{value!r} names more than {MAX_SEEDS} seeds, the most that one command runs", param, ctx)
-        return tuple(dict.fromkeys(chain.from_iterable(ranges)))
+def seeds(text: str) -> tuple[int, ...]:
+    """Seeds of an option: `0:3` is 0, 1, 2; `0,7` is 0 and 7; `5` is 5 alone. Raises BadParameter for any other text."""
+    parts = text.split(",")
+    ranges = [_range(part) for part in parts]
+    for part, found in zip(parts, ranges, strict=True):
+        if not found or found.start < 0 or found.stop > 2**63:
+            raise click.BadParameter(f"{part!r} names no seeds; use a range such as 0:3, or whole numbers from 0 such as 0,5")
+    if sum(found.stop - found.start for found in ranges) > MAX_SEEDS:  # len() fails for a range beyond 2^63
+        raise click.BadParameter(f"{text!r} names more than {MAX_SEEDS} seeds, the most that one command runs")
+    return tuple(dict.fromkeys(chain.from_iterable(ranges)))
 
 
-class Lengths(click.ParamType):  # type: ignore[type-arg]
-    """`40,80` is 40 and 80."""
-
-    name = "lengths"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        parts = [part.strip() for part in str(value).split(",")]
-        if not all(part.isascii() and part.isdigit() for part in parts):  # isdigit alone takes ², which int() refuses
-            self.fail(f"{value!r} names no lengths; use whole numbers joined by commas, such as 40,80,160", param, ctx)
-        return tuple(dict.fromkeys(map(int, parts)))
+def lengths(text: str) -> tuple[int, ...]:
+    """Lengths of an option: `40,80` is 40 and 80. Raises BadParameter for any other text."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):  # isdigit alone takes ², which int() refuses
+        raise click.BadParameter(f"{text!r} names no lengths; use whole numbers joined by commas, such as 40,80,160")
+    return tuple(dict.fromkeys(map(int, parts)))
 
 
-class Change(click.ParamType):  # type: ignore[type-arg]
-    """`key=value`."""
-
-    name = "key=value"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        key, equals, text = str(value).partition("=")
-        if not (key and equals and text):
-            self.fail(f"{value!r} sets nothing; use key=value, as in the help of this option", param, ctx)
-        return key.strip(), text.strip()
+def change(text: str) -> tuple[str, str]:
+    """Key and value of `key=value`. Raises BadParameter for any other text."""
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise click.BadParameter(f"{text!r} sets nothing; use key=value, as in the help of this option")
+    return key.strip(), value.strip()
 
 
-class Folder(click.Path):
-    """Folder, or with `files` also a file."""
-
-    def __init__(self, files: bool = False) -> None:
-        super().__init__(path_type=Path, file_okay=files)
+FILE = click.Path(path_type=Path)
+"""File or folder."""
+FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 def _range(text: str) -> range:
@@ -182,21 +162,22 @@ def _click_option(own: Field[Any]) -> Callable[[Command], Command]:
     elif not settings["multiple"]:
         shown = about.get("shown", own.default)
         settings |= {"default": shown, "show_default": shown is not None}
-    return click.option(named, own.name, type=_TYPES[kind](about.get("of", ())), **settings)
+    metavar = "KEY=VALUE" if kind == "changes" else None
+    return click.option(named, own.name, type=_TYPES[kind](about.get("of", ())), metavar=metavar, **settings)
 
 
 _TYPES: dict[str, Callable[[Sequence[str]], Any]] = {
     "name": lambda kinds: Names(*kinds),
     "names": lambda kinds: Names(*kinds),
     "averagers": lambda kinds: Names(*kinds),
-    "seeds": lambda _: Seeds(),
-    "changes": lambda _: Change(),
+    "seeds": lambda _: seeds,
+    "changes": lambda _: change,
     "choice": click.Choice,
     "number": lambda _: click.INT,
     "seconds": lambda _: click.FLOAT,
     "text": lambda _: click.STRING,
-    "files": lambda _: click.Path(path_type=Path),
-    "folder": lambda _: Folder(),
+    "files": lambda _: FILE,
+    "folder": lambda _: FOLDER,
 }
 
 _READ: dict[str, Callable[[Any], Any]] = {"names": split, "averagers": averagers, "changes": joined}

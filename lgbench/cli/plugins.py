@@ -234,7 +234,7 @@ def _chosen(names: Sequence[str], files_alone: bool, registry: Registry) -> list
     required=True,
     help=f"Kind of thing that it provides: {', '.join(packages.EXAMPLES)}.",
 )
-@click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder to write.  [default: lgbench-NAME]")
+@click.option("--out", "folder", type=options.FILE, help="Folder to write.  [default: lgbench-NAME]")
 @click.option("--license", type=click.Choice(packages.LICENSES), default="MIT", show_default=True, help="License to include.")
 def new_plugin(name: str, kind: str, folder: Path | None, license: str) -> None:
     """Write a new plugin as a package, ready to be published.
@@ -263,7 +263,7 @@ def new_plugin(name: str, kind: str, folder: Path | None, license: str) -> None:
 
 @click.command()
 @click.option("--device", default="cuda", show_default=True, help="Device: cuda, mps, or cpu to try the command itself.")
-@click.option("--out", default="selftest.md", show_default=True, type=click.Path(path_type=Path), help="Report to write.")
+@click.option("--out", default="selftest.md", show_default=True, type=options.FILE, help="Report to write.")
 @click.option("--small", is_flag=True, help="A few steps of each part: whether the parts run, and no proof.")
 def selftest(device: str, out: Path, small: bool) -> None:
     """Compare a GPU with a CPU, and measure its pace.

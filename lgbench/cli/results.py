@@ -98,7 +98,7 @@ def compare(first: str, second: str, query: options.BoardQuery, form: str) -> No
 @options.format_option("markdown", "json")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=options.FILE,
     help="Draw it, too: a file whose name ends with .png, .svg, .pdf, or .json for the Vega-Lite specification.",
 )
 @options.results_option
@@ -175,7 +175,7 @@ def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
 @click.option(
     "--length",
     "lengths",
-    type=options.Lengths(),
+    type=options.lengths,
     help="With --x step or a setting, the lengths to draw, each in a panel, such as 40,80.  [default: 1, 2, 4 and 8 times the "
     "training length, as far as they were measured; the OOD mean against a setting]",
 )
@@ -188,7 +188,7 @@ def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
 @click.option("--heatmap", is_flag=True, help="Of a probe, draw a map of layers by lengths for each entry, not curves.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=options.FILE,
     help="File to write. Its name ends with .png, .svg, .pdf, or .json for the Vega-Lite specification.  "
     "[default: TASK-METRIC.png, TASK-METRIC-by-step.png or TASK-METRIC-by-SETTING.png]",
 )
@@ -248,7 +248,7 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
 @click.command()
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=options.FILE,
     default=Path("site"),
     show_default=True,
     help="Folder for the page, index.html, and its data. A page that is already there is replaced.",

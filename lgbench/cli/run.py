@@ -155,8 +155,8 @@ def _lacking(found: Mapping[Path, Experiment], save_weights: bool) -> list[str]:
 
 
 @click.command()
-@click.argument("folders", type=cli_options.Folder(), nargs=-1, required=True)
-@click.option("--out", type=cli_options.Folder(), required=True, help="Folder that gets the runs. It may have some already.")
+@click.argument("folders", type=cli_options.FOLDER, nargs=-1, required=True)
+@click.option("--out", type=cli_options.FOLDER, required=True, help="Folder that gets the runs. It may have some already.")
 def merge(folders: Sequence[Path], out: Path) -> None:
     """Merge the runs of several folders into one folder.
 

@@ -33,7 +33,7 @@ class ModelQuery:
     results: Path
 
 
-run_argument = click.argument("run", type=options.Folder(files=True))
+run_argument = click.argument("run", type=options.FILE)
 
 weights_option = click.option("--weights", default="raw", show_default=True, help="Weights: raw, or the name of an averager.")
 
@@ -92,7 +92,7 @@ def predict(query: ModelQuery, contexts: Sequence[str], as_json: bool) -> None:
     help="Probes, joined by commas, or all. Can be repeated.  [default: all of lgbench and of the plugins of the run]",
 )
 @weights_option
-@click.option("--out", type=click.Path(path_type=Path), help="File of all rows to write. Its name ends with .parquet or .csv.")
+@click.option("--out", type=options.FILE, help="File of all rows to write. Its name ends with .parquet or .csv.")
 @device_of_models
 @options.plugin_option
 @options.results_option
@@ -134,7 +134,7 @@ class RerunRequest:
 
 
 @click.command()
-@click.argument("runs", type=options.Folder(files=True), nargs=-1, required=True)
+@click.argument("runs", type=options.FILE, nargs=-1, required=True)
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
@@ -241,11 +241,11 @@ def _drawn(found: Sequence[StoredRun], asked: RerunRequest) -> list[StoredRun]:
 
 
 @click.command()
-@click.argument("runs", type=options.Folder(files=True), nargs=-1, required=True)
+@click.argument("runs", type=options.FILE, nargs=-1, required=True)
 @click.option(
     "--out",
     "folder",
-    type=options.Folder(),
+    type=options.FOLDER,
     required=True,
     help="Folder of the leaderboards. The submission file is made in its folder runs/.",
 )

@@ -21,8 +21,8 @@ from helpers.registries import BUILT_IN_METRICS
 
 import lgbench_measurements
 from lgbench import hookimpl
+from lgbench.cli import options
 from lgbench.cli.main import main
-from lgbench.cli.options import Change, Seeds
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions import describe
 from lgbench.results import run_files
@@ -103,17 +103,17 @@ def test_wrong_usage_says_what_would_work_and_exits_with_2(arguments, said, tmp_
     ],
 )
 def test_seeds_are_a_range_or_numbers(text, seeds):
-    assert Seeds().convert(text, None, None) == seeds
+    assert options.seeds(text) == seeds
 
 
 @pytest.mark.parametrize("text", ["", ",", "a", "1.5", "0:", ":3", "-1", "3:3", "0:3:1", str(2**63)])
 def test_text_that_names_no_seeds_is_refused(text):
     with pytest.raises(click.BadParameter, match="0:3"):
-        Seeds().convert(text, None, None)
+        options.seeds(text)
 
 
 def test_a_change_may_hold_an_equals_sign_and_spaces():
-    assert Change().convert("model.kind = a=b", None, None) == ("model.kind", "a=b")
+    assert options.change("model.kind = a=b") == ("model.kind", "a=b")
 
 
 class Extra(lgbench_measurements.TotalVariation):

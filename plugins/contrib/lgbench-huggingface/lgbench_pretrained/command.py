@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from lgbench.cli.options import Lengths, Names, device_option, plugin_option, split
+from lgbench.cli.options import Names, device_option, plugin_option, split
+from lgbench.cli.options import lengths as lengths_of
 from lgbench.cli.output import complain, console, echo, installed
 from lgbench.errors import UsageError
 
@@ -34,18 +35,16 @@ def doublings(first: int, last: int) -> tuple[int, ...]:
     return tuple(first << i for i in range((last // first).bit_length()))
 
 
-class Doublings(Lengths):
+def _parsed(text: str) -> tuple[int, ...]:
     """`16:128` is 16, 32, 64 and 128; `40,80` is 40 and 80."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple) or ":" not in value:
-            return super().convert(value, param, ctx)
-        ends = [part.strip() for part in str(value).split(":")]
-        if len(ends) == 2 and all(end.isascii() and end.isdigit() for end in ends):
-            first, last = map(int, ends)
-            if 1 <= first <= last:
-                return doublings(first, last)
-        self.fail(f"{value!r} names no lengths; use the first and the last of lengths that double, as in 16:4096", param, ctx)
+    if ":" not in text:
+        return lengths_of(text)
+    ends = [part.strip() for part in text.split(":")]
+    if len(ends) == 2 and all(end.isascii() and end.isdigit() for end in ends):
+        first, last = map(int, ends)
+        if 1 <= first <= last:
+            return doublings(first, last)
+    raise click.BadParameter(f"{text!r} names no lengths; use the first and the last of lengths that double, as in 16:4096")
 
 
 @click.command()
@@ -61,7 +60,8 @@ class Doublings(Lengths):
 @click.option("--tokens", type=click.Path(path_type=Path), help="File of token numbers with white space between them.")
 @click.option(
     "--lengths",
-    type=Doublings(),
+    type=_parsed,
+    metavar="LENGTHS",
     help="Lengths in tokens: the first and the last of lengths that double, as in 16:4096, or all of them, as in 16,100,500.  "
     f"[default: {SHORTEST}:{LONGEST}, or as far as the model's limit]",
 )
