@@ -319,8 +319,6 @@ def require_writable(folder: Path) -> None:
 
 SAVED_WEIGHTS = "kept_weights"  # as in published files
 """Field of the metadata with the hash of saved weights; absent for a run without saved weights."""
-MAX_WEIGHTS = 2**36
-"""Largest size of a weights file in bytes, above the size of any model trained by lgbench."""
 
 
 @dataclass(frozen=True)
@@ -332,7 +330,7 @@ class SavedWeights:
 
     sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     """SHA-256 of the file."""
-    size: Annotated[int, Meta(ge=1, le=MAX_WEIGHTS)]
+    size: Annotated[int, Meta(ge=1)]
     """Size of the file in bytes."""
 
     @classmethod
