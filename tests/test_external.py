@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow.compute as pc
 import pytest
@@ -17,7 +18,7 @@ import lgbench
 from lgbench.errors import LgbenchError, RunFailed, RunFileError, Unsupported, UsageError
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
-from lgbench.results.stored_runs import typed
+from lgbench.results.stored_runs import RunMetadata
 
 FEW = {"evaluate.contexts": 4, "evaluate.strings": 8, "evaluate.max_length": 16}
 
@@ -128,7 +129,7 @@ def test_the_footer_says_what_was_measured_and_that_nobody_trained_it_here(toys_
     walk(model, tmp_path / "module")
     walk(uniform, tmp_path / "function")
     (module,), (function,) = (run_files.find(tmp_path / kind) for kind in ("module", "function"))
-    metadata = typed(run_files.metadata(module))
+    metadata = msgspec.convert(run_files.metadata(module), RunMetadata)
     assert metadata.external.kind == "module" and metadata.external.made_of.endswith("test_external.Perfect")
     assert metadata.external.parameters == 9
     record = metadata.experiment

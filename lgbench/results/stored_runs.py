@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import pyarrow as pa
@@ -15,7 +15,7 @@ from msgspec import Meta
 from lgbench.contracts import Facts
 from lgbench.errors import RunFileError
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.record import ExperimentRecord, LoadedPlugin, flat
+from lgbench.experiment.record import ExperimentRecord, LoadedPlugin
 from lgbench.results import run_files
 from lgbench.results.file_format import PackedRun
 from lgbench.results.metrics import Metric
@@ -95,21 +95,6 @@ class RunMetadata:
         return {plugin.name: plugin for plugin in self.plugins if plugin.takes_part}
 
 
-def typed(about: Mapping[str, Any]) -> RunMetadata:
-    """Typed metadata of a run. Raises ValueError with the first wrong field.
-
-    Unknown fields are refused: a field without a meaning here may have one for the lgbench that wrote it.
-    """
-    try:
-        found = msgspec.convert(about, RunMetadata)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from error
-    known = flat(asdict(found))
-    if lost := [name for name in flat(about) if name not in known]:
-        raise ValueError(f"{lost[0]!a:.100} is no field of the metadata of a run")
-    return found
-
-
 @dataclass(frozen=True)
 class StoredRun:
     """A run in a run file or a submission file, with typed metadata."""
@@ -186,8 +171,8 @@ def _stored(file: CheckedFile) -> list[StoredRun]:
     for run in file.runs():
         where = f"{file.path}, run {run.run_id!a:.50}" if file.is_submission else str(file.path)
         try:
-            own = StoredRun(file.path, typed(run.metadata), run)
-        except ValueError as error:
+            own = StoredRun(file.path, msgspec.convert(run.metadata, RunMetadata), run)
+        except msgspec.ValidationError as error:
             raise RunFileError(f"{where}: in its metadata, {error}") from error
         if file.is_submission and own.run_id != run.run_id:
             raise RunFileError(f"{where}: by its metadata it is run {own.run_id}")

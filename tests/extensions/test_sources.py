@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from helpers.folders import TESTS
 from helpers.processes import install, lgbench_command, python
@@ -25,7 +26,7 @@ from lgbench.results import run_files
 from lgbench.results.compare import compare
 from lgbench.results.entries import Use, suffixes
 from lgbench.results.leaderboard import Results
-from lgbench.results.stored_runs import typed
+from lgbench.results.stored_runs import RunMetadata
 from lgbench.submissions.submission import unpublishable
 
 TOYS = (TESTS / "toys.py").read_text()
@@ -242,7 +243,7 @@ def test_runs_with_plugins_that_others_cannot_install_are_not_published(results_
     released = {"name": "mine", "version": "1.0", "source": UNKNOWN, "installed": "wheel", "origin": None, "takes_part": True}
 
     def said(plugin: dict[str, object]) -> list[str]:
-        return list(unpublishable(typed(about | {"plugins": [plugin]})))
+        return list(unpublishable(msgspec.convert(about | {"plugins": [plugin]}, RunMetadata)))
 
     assert said(released) == []
     (sentence,) = said(released | change)

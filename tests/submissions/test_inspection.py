@@ -129,8 +129,6 @@ METADATA = [
     (lambda f: f["environment"].update(lgbench="9.9"), "made with lgbench '9.9', and 0.1.0 is installed"),
     (lambda f: of_small(f).update(version="2.0"), "made with lgbench-small '2.0', and 1.0 is installed"),
     (lambda f: of_small(f).update(name="lgbench-other"), "needs the plugin 'lgbench-other' '1.0', which is not installed"),
-    (lambda f: f["experiment"].update(hidden=1), "'experiment.hidden' is no field"),
-    (lambda f: f["measurements"][0].update(hidden=1), "is no field"),
     (lambda f: f.update(measurements=f["measurements"][:1]), "it has too many rows: "),
     (lambda f: f["environment"].update(threads=10**30), "Expected `int` <= 2147483647 - at `$.environment.threads`"),
 ]
