@@ -88,9 +88,6 @@ tasks = ["gamma"]
     assert claim.runs.average == ("ema",) and claim.runs.plugins == ("my-package",)
 
 
-TEST = '[[tests]]\nentry = "arch+new"\nagainst = "arch+old"'
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from helpers.plain_decoder import (
     with_parts,
 )
 from helpers.plain_training import CPU
+from helpers.toy_registries import Weighted
 from torch import Tensor, nn
 
 from lgbench import Attention, AttentionSpec, Matrix, Need, NormScheme, Position, SublayerSpec, Unsupported, UsageError
@@ -327,6 +329,19 @@ def test_a_population_of_models_with_other_contexts_each_reads_its_own_tokens(pl
     for index, experiment in enumerate(both):
         for name, weight in train([experiment], CPU).weights["raw"].items():
             torch.testing.assert_close(together.weights["raw"][name][index], weight[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("backend", "targets"), [("eager", "exact"), ("inductor", "sampled")])
+def test_codes_that_read_tokens_and_weights_of_answers_compile(planned, monkeypatch, backend: str, targets: str) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    settings = {"train_steps": 6, "train_batch": 8, "train_targets": targets, "model_width": 8, "model_layers": 1}
+    experiments = planned(built_in_and(task=Weighted(), position=ALL), "toy-weighted", "by-number", seeds=(0, 1), **settings)
+    said: list[str] = []
+    compiled = train(experiments, CPU, compile=True, say=said.append)
+    assert compiled.compiled, said
+    for name, weight in train(experiments, CPU).weights["raw"].items():
+        torch.testing.assert_close(compiled.weights["raw"][name], weight, rtol=1e-3, atol=1e-4)
 
 
 def test_a_code_that_reads_tokens_is_refused_where_there_are_none(planned) -> None:

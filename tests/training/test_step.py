@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -11,9 +12,10 @@ from helpers.plain_training import CPU, plain_training
 from helpers.planning import plan_of
 from helpers.toy_registries import Marked, Weighted, but, toys_and
 
-from lgbench import Optimizer
+from lgbench import Optimizer, Random
 from lgbench.execution.scheduler import grouped
 from lgbench.extensions.loading import Distribution
+from lgbench.training.population import Population
 from lgbench.training.train import train
 
 STEADY = {"train.steps": "10", "train.lr": "0.05", "train.warmup": "0", "train.batch": "8"}
@@ -95,6 +97,23 @@ def test_an_optimizer_of_a_plugin_trains_as_torchs_own_does(double, elementwise,
     assert_equal_to_plain_training(experiments, partial(torch.optim.SGD, momentum=0.9))
     assert optimizer.seen.pop("step") == tuple(range(1, 11))
     assert optimizer.seen == shapes
+
+
+def test_the_gradient_of_exact_targets_is_the_expectation_of_that_of_sampled_ones(double):
+    experiments = planned(toys_and(optimizer=Momentum()), "toy-walk", (0,), "toy-momentum")
+    inputs, p, _ = toys.Walk().sample(4, Random(1, 1))
+
+    def moved(targets):
+        population = Population(experiments, CPU)
+        before = population.state.weights.clone()
+        with torch.no_grad():
+            population.advance(inputs[None], targets[None])
+        return population.state.weights - before
+
+    drawn = product(range(3), repeat=4)
+    expected = sum(p[0, range(4), tokens].prod() * moved(torch.tensor([tokens])) for tokens in drawn)
+    assert expected.abs().max() > 1e-4
+    torch.testing.assert_close(moved(p), expected, rtol=0, atol=1e-9)
 
 
 class InPlace(toys.Mean):

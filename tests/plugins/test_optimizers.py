@@ -1,54 +1,12 @@
-"""Optimizers as plugins: AdamW against torch's own, and Muon by the shapes of matrices."""
+"""AdamW against torch's own."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from helpers.breaking import assert_sound
-from helpers.plain_decoder import built_in_and
-from helpers.plain_training import CPU
-from helpers.planning import plan_of
-from helpers.trainings import numbers, resumed_at
 from torch import Tensor, nn
 
-from lgbench import Optimizer, State, Weights
-from lgbench.training.train import train
 from lgbench_optimizers import AdamW
-
-
-def orthogonal(matrices: Tensor) -> Tensor:
-    """By five steps of Newton and Schulz, with the published coefficients, over the last two dimensions."""
-    tall = matrices.shape[-2] > matrices.shape[-1]
-    x = matrices.mT if tall else matrices
-    x = x / (x.square().sum((-2, -1), keepdim=True).sqrt() + 1e-7)
-    for _ in range(5):
-        product = x @ x.mT
-        x = 3.4445 * x + (-4.7750 * product + 2.0315 * product @ product) @ x
-    return x.mT if tall else x
-
-
-class Muon(Optimizer):
-    """Momentum made orthogonal for matrices, its sign for everything else (arXiv 2502.16982)."""
-
-    name = "muon"
-    elementwise = False
-
-    def start(self, weights: Weights) -> State:
-        return {"momentum": {name: torch.zeros_like(w) for name, w in weights.items()}}
-
-    def update(
-        self, state: State, weights: Weights, gradients: Weights, lr: Weights, decay: Weights, step: Tensor
-    ) -> tuple[State, Weights]:
-        momentum = {name: 0.9 * state["momentum"][name] + g for name, g in gradients.items()}
-        change = {name: orthogonal(m) if m.ndim == 3 else m.sign() for name, m in momentum.items()}  # (P, rows, columns)
-        updated = {name: w - lr[name] * (change[name] + decay[name] * w) for name, w in weights.items()}
-        return {"momentum": momentum}, updated
-
-
-def test_training_goes_on_from_a_checkpoint_to_the_bit(tmp_path) -> None:
-    asked = {"average": ("ema",), "seeds": (0, 1), "set": {"train.steps": "8", "train.batch": "4"}, "optimizer": "muon"}
-    experiments = plan_of(built_in_and(optimizer=Muon()), "tomita-4", "transformer", **asked).experiments
-    assert numbers(resumed_at(5, experiments, tmp_path / "checkpoint", CPU)) == numbers(train(experiments, CPU))
 
 
 @pytest.mark.parametrize("elementwise", [True, False])
@@ -86,8 +44,3 @@ def test_adamw_is_torchs_own(elementwise: bool, options: dict[str, float]) -> No
 def joined(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """As an elementwise optimizer gets them."""
     return {"all": torch.cat([tensor.flatten(1) if tensor.ndim > 1 else tensor[:, None] for tensor in tensors.values()], 1)}
-
-
-@pytest.mark.slow
-def test_a_published_optimizer_passes_all_checks(recwarn) -> None:
-    assert_sound(Muon())
