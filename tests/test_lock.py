@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,6 +34,15 @@ def quick(monkeypatch) -> None:
     """Locks become stale soon in this process too."""
     monkeypatch.setattr(lock, "BEAT_SECONDS", 0.05)
     monkeypatch.setattr(lock, "STALE_SECONDS", STALE_SECONDS)
+
+
+@contextmanager
+def started(code: str, *arguments: Path) -> Iterator[subprocess.Popen[str]]:
+    """Process with this code, which does not outlive the block."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], text=True, **pipes) as process:
+        yield process
+        process.kill()
 
 
 @pytest.fixture
@@ -66,8 +79,8 @@ def test_one_process_holds_a_lock_until_its_release_which_leaves_nothing(path):
     assert list(path.parent.iterdir()) == []
 
 
-def test_the_lock_of_a_killed_process_of_this_machine_is_free_at_once(path, warm):
-    with warm.start([path], QUICK + "lock.STALE_SECONDS = 1000\n" + HOLDS + WAITS) as holder:
+def test_the_lock_of_a_killed_process_of_this_machine_is_free_at_once(path):
+    with started(QUICK + "lock.STALE_SECONDS = 1000\n" + HOLDS + WAITS, path) as holder:
         assert holder.stdout.readline() == "True\n"
         assert Lock.take(path) is None
         holder.kill()
@@ -97,8 +110,8 @@ def test_the_age_of_a_lock_is_measured_by_the_clock_of_the_file_system(path, mon
 
 
 @pytest.mark.slow
-def test_a_process_of_another_machine_keeps_its_lock_while_it_lives(path, warm, quick):
-    with warm.start([path], STRANGER + HOLDS + WAITS) as holder:
+def test_a_process_of_another_machine_keeps_its_lock_while_it_lives(path, quick):
+    with started(STRANGER + HOLDS + WAITS, path) as holder:
         assert holder.stdout.readline() == "True\n"
         for _ in range(20):
             assert is_locked(path)
@@ -108,10 +121,10 @@ def test_a_process_of_another_machine_keeps_its_lock_while_it_lives(path, warm, 
 
 
 @pytest.mark.parametrize("code", [QUICK, STRANGER], ids=["this machine", "another machine"])
-def test_a_frozen_process_loses_its_lock_and_leaves_the_lock_of_the_next_one_alone(path, tmp_path, warm, quick, code):
+def test_a_frozen_process_loses_its_lock_and_leaves_the_lock_of_the_next_one_alone(path, tmp_path, quick, code):
     go = tmp_path / "go"
     released = "import time\nwhile not Path(sys.argv[2]).exists():\n    time.sleep(0.01)\nprint(held.is_held); held.release()\n"
-    with warm.start([path, go], code + HOLDS + released) as holder:
+    with started(code + HOLDS + released, path, go) as holder:
         assert holder.stdout.readline() == "True\n"
         os.kill(holder.pid, signal.SIGSTOP)
         until_stale(path)
@@ -158,9 +171,8 @@ for _ in range(20):
 
 
 @pytest.mark.slow
-def test_processes_that_want_one_lock_have_it_one_after_the_other(path, tmp_path, warm):
-    processes = [warm.start([path, tmp_path / "log"], TAKES_TURNS) for _ in range(3)]
-    for process in processes:
-        with process:
+def test_processes_that_want_one_lock_have_it_one_after_the_other(path, tmp_path):
+    with ExitStack() as stack:
+        for process in [stack.enter_context(started(TAKES_TURNS, path, tmp_path / "log")) for _ in range(3)]:
             assert process.communicate() == ("", "") and process.returncode == 0
     assert (tmp_path / "log").read_text() == "begin\nend\n" * 60

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
+import toys
 from click.shell_completion import BashComplete
 from helpers.commands import invoked
 from helpers.processes import lgbench_command
@@ -316,32 +316,24 @@ def test_an_error_of_the_system_is_a_sentence_and_an_interrupt_an_exit_code(monk
     assert (result.exit_code, result.stdout, result.stderr) == (code, "", said)
 
 
-INTERRUPTIBLE = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from lgbench.cli.main import main; main()"
-)
+def test_an_interrupt_leaves_whole_files_and_the_same_command_continues(tmp_path, toys_alone, monkeypatch):
+    results, update = tmp_path / "results", toys.Mean.update
+    arguments = [*TOY_RUN, "--task", "toy-even,toy-largest", "--average", "toy-mean", "--seeds", "0", "--results", results]
 
+    def interrupted(*given):
+        if list(results.glob("*.parquet")):
+            raise KeyboardInterrupt
+        return update(*given)
 
-def test_an_interrupt_leaves_whole_files_and_the_same_command_continues(tmp_path, toys_installed, warm):
-    results = tmp_path / "results"
-    arguments = ["run", "--task", "toy-even,toy-largest", "--arch", "toy-table", "--seeds", "0", "--protocol", "quick"]
-    arguments += ["--average", "toy-mean", "--set", "train.steps=8", "--set", "train.average_every=1"]
-    arguments += ["--set", "evaluate.max_length=16", "--results", results]
-    environ = {"PYTHONPATH": str(toys_installed), "LGBENCH_PLUGINS": "toys,lgbench_measurements,lgbench_optimizers"}
-    with warm.start(arguments, INTERRUPTIBLE, **environ, TOYS_SLEEP="0.1") as process:
-        lines = iter(process.stderr.readline, "")
-        said = next(line for line in lines if "train toy-largest" in line)
-        os.kill(process.pid, signal.SIGINT)
-        said += "".join(lines)
-        assert process.wait(timeout=30) == 130
-    assert "interrupted; no file was left half written" in said and "Traceback" not in said
+    with monkeypatch.context() as patch:
+        patch.setattr(toys.Mean, "update", interrupted)
+        done = invoked(*arguments, "--set", "train.average_every=1")
+    assert done.exit_code == 130 and "interrupted; no file was left half written" in done.stderr
     (kept,) = results.iterdir()
-    assert kept.name.startswith("toy-even") and run_files.read(kept).num_rows
-    with warm.start(arguments, INTERRUPTIBLE, **environ) as process:
-        out, error = process.communicate()
-    assert process.returncode == 0, error
-    assert "1 run was done before" in out and "1 run written" in out
-    assert {path.suffix for path in results.iterdir()} == {".parquet"}
-    assert len(list(results.iterdir())) == 2
+    assert run_files.read(kept).num_rows
+    done = invoked(*arguments, "--set", "train.average_every=1")
+    assert "1 run was done before" in done.output and "2 runs written" in done.output
+    assert [path.suffix for path in results.iterdir()] == [".parquet"] * 3
 
 
 def test_the_shell_completes_names():

@@ -119,8 +119,9 @@ class Warm:
         return json.loads(answer)
 
     def close(self) -> None:
+        self.process.kill()  # its own end takes seconds
+        self.process.wait()
         self.socket.close()
-        self.process.wait(timeout=60)
 
 
 class Process:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from helpers.processes import python
 from helpers.registries import BUILT_IN_METRICS
 from helpers.run_files import corrupt, simulated, write_rows
 
@@ -37,7 +38,7 @@ def test_what_is_written_is_read_back_with_its_schema_and_footer(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
-def test_reading_a_file_starts_no_thread_that_could_abort_a_process_that_ends(tmp_path, warm):
+def test_reading_a_file_starts_no_thread_that_could_abort_a_process_that_ends(tmp_path):
     path = write_rows(tmp_path / "run.parquet", ROWS)
     script = f"""
 import os
@@ -47,8 +48,7 @@ before = len(os.listdir("/proc/self/task"))
 assert run_files.read(Path({str(path)!r})).num_rows == {len(ROWS)}
 print(len(os.listdir("/proc/self/task")) - before)
 """
-    with warm.start([], script) as process:
-        assert process.communicate() == ("0\n", "")
+    assert python(script).stdout == "0\n"
 
 
 def test_a_file_that_is_there_is_never_overwritten(tmp_path):
