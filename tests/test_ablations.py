@@ -36,6 +36,7 @@ def test_gated_deltanet_with_both_parts_is_itself_and_with_neither_is_deltanet(a
     )
 
 
+@pytest.mark.slow  # transformers are imported
 @pytest.mark.parametrize(
     ("part", "gone"),
     [

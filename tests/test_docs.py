@@ -1,7 +1,9 @@
 """The documentation is run, not trusted: every block of code in it belongs to a test here, and links lead somewhere."""
 
+import csv
 import importlib.util
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +12,9 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.folders import ROOT
 
-from lgbench.cli.main import main
 from lgbench.contracts import CONTRACT
 from lgbench.extensions.registry import Registry
 
@@ -141,7 +142,7 @@ def accepted(commands, tmp_path, monkeypatch):
         arguments = [word.strip('"') for word in words[1:]]
         if arguments[0] == "run":
             arguments = [*arguments, *SMALL.split()]
-        result = CliRunner().invoke(main, arguments)
+        result = invoked(*arguments)
         assert result.exit_code == 0, f"{command}: {result.output}"
 
 
@@ -181,7 +182,7 @@ def test_commands_for_a_gpu_have_their_options_and_say_where_there_is_none(tmp_p
     for command in commands_of(the("benchmarks/README.md", "On a GPU", "sh")):
         words = command.removeprefix("time ").split()
         if words[0] == "lgbench":
-            result = CliRunner().invoke(main, words[1:])
+            result = invoked(*words[1:])
             assert result.exit_code == 2 and "device 'cuda' cannot be used here" in result.output
         else:
             assert "--device" in (ROOT / words[1]).read_text(encoding="utf-8")
@@ -241,3 +242,30 @@ def test_what_cannot_stand_in_the_directory_is_told_in_a_sentence(directory, mon
 def test_the_directory_is_what_its_data_say():
     done = subprocess.run([sys.executable, ROOT / "plugins" / "generate.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_table_of_coverage_is_that_of_the_simulation_in_which_the_chosen_test_alone_holds_where_entries_are_sound():
+    path = ROOT / "benchmarks" / "coverage.csv"
+    table = runpy.run_path(str(ROOT / "benchmarks" / "coverage.py"))["table"](path)
+    assert table in (ROOT / "docs" / "explanation" / "statistics.md").read_text(encoding="utf-8")
+    with path.open(encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if line["errors"] in ("normal", "as on the boards")]
+    fails = {line["test"] for line in lines if not all(0.93 <= float(line[end]) <= 0.97 for end in ("least", "most"))}
+    assert {line["test"] for line in lines} - fails == {"ordinary paired t"}
+
+
+def printed(notebook) -> list[set[str]]:
+    """The words that each cell of code prints. Numbers and bars may differ by rounding."""
+    texts = ("".join(output.get("text", "") for output in cell.outputs) for cell in notebook.cells if cell.cell_type == "code")
+    return [set(re.findall("[a-z][a-z_-]{2,}", text)) for text in texts]
+
+
+@pytest.mark.slow  # a kernel is started, which starts commands
+@pytest.mark.filterwarnings("default")  # of the kernel's own client
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.ipynb")), ids=lambda path: path.name)
+def test_a_notebook_runs_from_the_first_cell_to_the_last_and_prints_what_it_shows(path, tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    done = loaded(ROOT / "docs" / "_generate" / "notebooks.py").executed(path, tmp_path)
+    assert printed(done) == printed(nbformat.read(path, as_version=4))
+    text = "".join(output.get("text", "") for cell in done.cells for output in cell.get("outputs", []))
+    assert "lgbench: " not in text and "Error" not in text

@@ -31,11 +31,6 @@ def plugins_among(modules: set[str]) -> set[str]:
     return {name for name in modules if name.startswith("lgbench_")}
 
 
-def test_the_package_alone_imports_nothing_heavy():
-    alone = imported("import sys, lgbench")
-    assert "lgbench" in alone and not alone & {"torch", "duckdb", "pyarrow", "numpy"}
-
-
 @pytest.mark.slow
 def test_a_run_with_toy_plugins_needs_no_other_task_part_or_averager_and_no_duckdb(environ, tmp_path):
     words = "run --task toy-walk --arch toy-table --average none --seeds 0 --protocol quick --set train.steps=2"

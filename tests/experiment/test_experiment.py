@@ -12,7 +12,6 @@ from helpers.processes import python
 from helpers.toy_registries import but, toys_and
 
 from lgbench import UsageError
-from lgbench.errors import PluginError
 from lgbench.execution.scheduler import grouped
 from lgbench.execution.work_queue import path_of
 from lgbench.experiment.plan import plan
@@ -68,31 +67,6 @@ def test_no_averager_named_means_every_one_that_comes_with_lgbench_and_no_other(
 
 class OwnMean(toys.Mean):
     name = "own-mean"
-
-
-def with_file(averager: str) -> Registry:
-    """The toys, and a file that provides an averager of that name."""
-
-    class Averager(toys.Mean):
-        name = averager
-
-    return toys_and(Distribution("my_mean.py", "sha256:1a2b3c4d5e6f"), averager=Averager())
-
-
-def test_an_averager_of_a_file_is_found_and_named_by_its_label(planned):
-    for name in ("my-mean", "my-mean~1a2b3c4d"):
-        (experiment,) = planned(with_file("my-mean"), "toy-walk", "toy-table", averagers=[name, "toy-mean"])
-        assert experiment.record.averagers == tuple(experiment.averagers) == ("my-mean~1a2b3c4d", "toy-mean")
-
-
-def test_a_label_tells_an_averager_from_another_one_of_its_name(planned):
-    clashing = with_file("toy-mean")
-    (experiment,) = planned(clashing, "toy-walk", "toy-table", averagers=["toy-mean~1a2b3c4d"])
-    assert experiment.record.averagers == ("toy-mean~1a2b3c4d",)
-    with pytest.raises(PluginError, match="'toy-mean' is provided by lgbench-toys 1.2.3 and my_mean.py"):
-        planned(clashing, "toy-walk", "toy-table", averagers=["toy-mean"])
-    with pytest.raises(UsageError, match="no averager 'toy-mean~00000000'"):
-        planned(clashing, "toy-walk", "toy-table", averagers=["toy-mean~00000000"])
 
 
 def altered(value):

@@ -116,7 +116,7 @@ def test_a_run_goes_on_in_the_same_run_after_a_kill(name, place):
 
 
 @pytest.mark.parametrize(
-    ("name", "environ"),
+    ("name", "variables"),
     [
         ("mlflow", {"MLFLOW_TRACKING_URI": "sqlite:////proc/nowhere/mlflow.db"}),
         ("tensorboard", {"LGBENCH_TENSORBOARD_DIR": "/proc/nowhere"}),
@@ -124,10 +124,10 @@ def test_a_run_goes_on_in_the_same_run_after_a_kill(name, place):
         ("wandb", {"WANDB_MODE": "online"}),
     ],
 )
-def test_a_logger_without_a_disk_or_a_login_is_one_sentence_and_no_run_is_lost(name, environ, place, monkeypatch):
+def test_a_logger_without_a_disk_or_a_login_is_one_sentence_and_no_run_is_lost(name, variables, place, monkeypatch):
     if find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
-    for variable, value in environ.items():
+    for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
     result = logged(name)
     assert len(list((place / "results").glob("*.parquet"))) == 3

@@ -118,6 +118,7 @@ def test_every_step_seed_and_sublayer_has_a_mask_of_its_own(registry, planned):
             assert agree == pytest.approx(RATE**2 + (1 - RATE) ** 2, abs=0.02)
 
 
+@pytest.mark.slow  # a graph takes seconds
 def test_one_program_serves_all_lengths_with_dropout_as_without(registry, planned):
     settings = {"train_dropout": RATE, "train_batch": 2, "model_width": 8, "evaluate_max_length": 32}
     (experiment,) = planned(registry, "max-retrieval", "pre-norm", **settings)

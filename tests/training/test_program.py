@@ -122,7 +122,7 @@ def traced_functions(monkeypatch):
     return functions
 
 
-@pytest.mark.parametrize("task", ["tomita-5", "set-complement"])
+@pytest.mark.parametrize("task", [pytest.param("tomita-5", marks=pytest.mark.slow), "set-complement"])
 def test_an_entry_is_traced_once_for_all_seeds_and_rates(registry, planned, traced_functions, task):
     for arch, seed, lr, count in (("pre-norm", 0, 0.001, 1), ("pre-norm", 1, 0.003, 1), ("post-norm", 1, 0.003, 2)):
         experiments = planned(registry, task, arch, (seed,), train_steps=6, train_batch=4, train_lr=lr)
