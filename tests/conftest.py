@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.claim_files import around, write_runs
 from helpers.folders import TESTS
 from helpers.in_process import in_process, worker_processes  # noqa: F401  # fixtures
-from helpers.plain_training import CHEAP
 from helpers.planning import plan_of
-from helpers.processes import install
+from helpers.plot_runs import alpha_spec, drawing, plotted  # noqa: F401  # fixtures
+from helpers.processes import install, visible
 from helpers.published import installed  # noqa: F401  # a fixture
 from helpers.registries import BUILT_IN, toys_and
 from helpers.saved_runs import saved_runs  # noqa: F401  # a fixture
 from helpers.tuned import tuned, tuned_everywhere  # noqa: F401  # fixtures
 from helpers.warm import warm  # noqa: F401  # a fixture
 
-import lgbench
 from lgbench.experiment.experiment import Experiment
 from lgbench.extensions.registry import Registry
 
@@ -66,10 +66,9 @@ def toys_installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def results_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Real runs: tomita-1 with two norms and two seeds. Tests must not write into it."""
-    folder = tmp_path_factory.mktemp("runs") / "results"
-    lgbench.run("tomita-1", ["pre-norm", "peri-norm"], seeds=(0, 1), protocol="quick", set=CHEAP, results=folder)
-    return folder
+    """Made-up runs: tomita-1 with two norms and two seeds. Tests must not write into it."""
+    entries = {f"transformer+{norm}": around(0.5, seeds=2) for norm in ("pre-norm", "peri-norm")}
+    return write_runs(tmp_path_factory.mktemp("runs") / "results", entries, "tomita-1", family="tomita")
 
 
 @pytest.fixture
@@ -81,14 +80,23 @@ def double() -> Iterator[None]:
 
 
 @pytest.fixture
+def site(tmp_path: Path) -> Iterator[Path]:
+    """Folder of installed packages, for this interpreter and this test alone."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    with visible(folder):
+        yield folder
+
+
+@pytest.fixture
 def environ(toys_installed: Path) -> dict[str, str]:
     """The environment of a process in which only the toys are installed, and what every run needs."""
     return {"PYTHONPATH": str(toys_installed), "LGBENCH_PLUGINS": "toys,lgbench_measurements,lgbench_optimizers"}
 
 
 @pytest.fixture
-def toys_alone(toys_installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this interpreter and in its workers, only the toys are installed, and what every run needs."""
-    monkeypatch.syspath_prepend(toys_installed)
-    monkeypatch.setenv("PYTHONPATH", str(toys_installed))
-    monkeypatch.setenv("LGBENCH_PLUGINS", "toys,lgbench_measurements,lgbench_optimizers")
+def toys_alone(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this interpreter and in its workers, the same is installed."""
+    monkeypatch.syspath_prepend(environ["PYTHONPATH"])
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)

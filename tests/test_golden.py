@@ -10,9 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
-from click.testing import CliRunner
-
-from lgbench.cli.main import main
+from helpers.commands import invoked
 
 RECORDED = Path(__file__).parent / "golden.parquet"
 COLUMNS = ["task", "entry", "seed", "weights", "metric", "length", "step", "layer", "value"]
@@ -39,7 +37,7 @@ def made(folder: Path) -> pa.Table:
     for tasks, entries in GRID:
         words = ["run", "--task", tasks, "--arch", ",".join(entries), "--seeds", "0:2", "--protocol", "quick"]
         settings = ["--set", "train.steps=20", "--no-compile", "--average", "none", "--results", str(folder)]
-        done = CliRunner().invoke(main, [*words, *settings])
+        done = invoked(*words, *settings)
         assert done.exit_code == 0, done.output
     rows = pa.concat_tables(
         [pq.read_table(path, columns=COLUMNS, use_threads=False) for path in sorted(folder.glob("**/*.parquet"))]

@@ -59,10 +59,13 @@ def until_stale(path: Path) -> float:
     return time.monotonic() - started
 
 
-def abandoned(path: Path, seconds: float = 100.0) -> None:
+ELSEWHERE = f"89abcdef 1 {'0' * 32}"
+
+
+def abandoned(path: Path, seconds: float = 100.0, content: str = ELSEWHERE) -> None:
     """Lock file of a process of another machine that touched it so long ago."""
     path.parent.mkdir(exist_ok=True)
-    path.write_text(f"89abcdef 1 {'0' * 32}")
+    path.write_text(content)
     then = time.time() - seconds
     os.utime(path, (then, then))
 
@@ -90,12 +93,9 @@ def test_the_lock_of_a_killed_process_of_this_machine_is_free_at_once(path):
 
 
 @pytest.mark.parametrize("age", [30.0, 90.0])
-@pytest.mark.parametrize("content", [f"89abcdef 1 {'0' * 32}", "", "no lock of ours"])
+@pytest.mark.parametrize("content", [ELSEWHERE, "", "no lock of ours"])
 def test_a_lock_of_another_machine_is_stale_after_a_minute_without_a_touch(path, age, content):
-    abandoned(path, age)
-    path.write_text(content)
-    then = time.time() - age
-    os.utime(path, (then, then))
+    abandoned(path, age, content)
     held = Lock.take(path)
     assert (held is not None) == (age > 60)
     if held:

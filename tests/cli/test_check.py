@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -79,19 +78,16 @@ def file(tmp_path):
 
 
 @pytest.fixture
-def installed(tmp_path, monkeypatch):
+def installed(site, monkeypatch):
     """Installs packages, each with one plugin; nothing else is there."""
-    monkeypatch.syspath_prepend(tmp_path)
     names = []
 
     def add(name: str, source: str, **package: str) -> None:
-        install(tmp_path, name, source, **package)
+        install(site, name, source, **package)
         names.append(name)
         monkeypatch.setenv("LGBENCH_PLUGINS", ",".join(names))
 
-    yield add
-    for name in names:
-        sys.modules.pop(name, None)
+    return add
 
 
 @pytest.fixture

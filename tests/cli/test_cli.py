@@ -16,7 +16,7 @@ import pytest
 import toys
 from click.shell_completion import BashComplete
 from helpers.commands import invoked
-from helpers.processes import lgbench_command
+from helpers.processes import COMMAND, lgbench_command
 from helpers.registries import BUILT_IN_METRICS
 
 import lgbench_measurements
@@ -65,8 +65,6 @@ def test_every_option_of_every_command_has_a_sentence_of_help(words, command, mo
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run", "--task", "tomta", "--arch", "pre-norm"], "no task 'tomta'; did you mean 'tomita'?"),
-        (["run", "--task", "tomita-1", "--arch", "set-attention"], "cannot be run on tomita-1: set-attention answers once"),
         (
             ["run", "--task", "tomita", "--arch", "pre-norm", "--seeds", "3:1"],
             "--seeds': '3:1' names no seeds; use a range such as 0:3",
@@ -80,7 +78,6 @@ def test_every_option_of_every_command_has_a_sentence_of_help(words, command, mo
         (["run", "--arch", "pre-norm"], "--task"),
         (["show", "tomta"], "did you mean 'tomita'"),
         (["leaderbord"], "No such command 'leaderbord'"),
-        (["leaderboard", "--results", "/nowhere/at/all"], "no results folder"),
     ],
 )
 def test_wrong_usage_says_what_would_work_and_exits_with_2(arguments, said, tmp_path, monkeypatch):
@@ -95,8 +92,6 @@ def test_wrong_usage_says_what_would_work_and_exits_with_2(arguments, said, tmp_
     ("text", "seeds"),
     [
         ("0:3", (0, 1, 2)),
-        ("0,7", (0, 7)),
-        ("5", (5,)),
         ("0:2,4,0", (0, 1, 4)),
         (" 1 , 2 ", (1, 2)),
         (str(2**63 - 1), (2**63 - 1,)),
@@ -119,7 +114,7 @@ def test_a_change_may_hold_an_equals_sign_and_spaces():
 class Extra(lgbench_measurements.TotalVariation):
     """A measurement that was not installed when runs were made."""
 
-    name = "extra"
+    name, title, range, threshold = "extra", "my own title", (0.25, None), None
 
 
 def test_a_run_writes_a_file_and_run_again_says_where_it_is(tmp_path, toys_alone):
@@ -135,16 +130,6 @@ def test_a_run_writes_a_file_and_run_again_says_where_it_is(tmp_path, toys_alone
     assert path.stat() == before or path.stat().st_mtime_ns == before.st_mtime_ns
     more = invoked(*arguments[:-4], "--seeds", "3:6", "--results", tmp_path / "r")
     assert "1 run was done before" in more.output and "2 runs written" in more.output
-
-
-@pytest.mark.slow
-def test_names_with_commas_and_repeated_options_are_one_grid(tmp_path, toys_alone):
-    result = invoked(*TOY_RUN, "--task", "toy-even,toy-largest", "--seeds", "0,2", "--results", tmp_path)
-    assert result.exit_code == 0
-    found = {tuple(path.name.split(".")[:3]) for path in tmp_path.iterdir()}
-    assert found == {
-        (task, "toy-table+toy-nothing", f"seed-{s}") for task in ("toy-walk", "toy-even", "toy-largest") for s in (0, 2)
-    }
 
 
 @pytest.mark.slow
@@ -216,11 +201,7 @@ def test_sql_answers_questions_in_three_formats(results_folder):
     ("kind", "names"),
     [
         ("tasks", ["set-complement", "max-retrieval", "dictionary-lookup", "dyck-2-5", "tomita-7"]),
-        ("archs", ["transformer", "set-attention"]),
         ("norms", ["pre-norm", "post-norm", "peri-norm", "peri-init-norm"]),
-        ("attentions", ["softmax"]),
-        ("positions", ["nope"]),
-        ("optimizers", ["adamw"]),
         ("averagers", ["ema", "bema"]),
         ("protocols", ["quick", "short", "standard", "long", "paper"]),
     ],
@@ -235,9 +216,6 @@ def test_each_kind_is_listed_with_a_sentence(kind, names):
 def test_the_table_of_metrics_is_made_from_the_measurements(monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", "lgbench_measurements,lgbench_tasks")
     hook = lgbench_measurements.lgbench_measurements
-    monkeypatch.setattr(Extra, "title", "my own title")
-    monkeypatch.setattr(Extra, "range", (0.25, None))
-    monkeypatch.setattr(Extra, "threshold", None)
     monkeypatch.setattr(lgbench_measurements, "lgbench_measurements", hookimpl(lambda: [*hook(), Extra()]))
     result = invoked("list", "metrics")
     rows = [tuple(re.split(r"\s{2,}", line.strip())) for line in result.output.splitlines() if line.strip(" ─")]
@@ -276,9 +254,8 @@ def test_show_has_what_a_reader_wants_to_know_of_a_thing(name, said):
 
 @pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(results_folder):
-    code = "from lgbench.cli.main import main; main(prog_name='lgbench')"
     query = "select * from range(100000)"
-    command = f'"{sys.executable}" -c "{code}" sql "{query}" --format csv --results "{results_folder}" | head -n 1'
+    command = f'"{sys.executable}" -c "{COMMAND}" sql "{query}" --format csv --results "{results_folder}" | head -n 1'
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "range\n" and done.stderr == ""
 

@@ -7,7 +7,6 @@ import fcntl
 import pty
 import re
 import struct
-import subprocess
 import sys
 import termios
 import textwrap
@@ -16,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.norm_sources import norm_source
-from helpers.processes import install, python
+from helpers.processes import install, lgbench_command
 from helpers.run_files import simulated, write_rows
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,20 +26,14 @@ from lgbench.cli.main import main
 from lgbench.results import run_files
 from lgbench.terminal import MAX_SENTENCE, printable, sentence
 
-COMMAND = "from lgbench.cli.main import main; main(prog_name='lgbench')"
-
 
 def plugin(folder: Path, module: str, first: str = "", then: str = "pass", about: str = "'Nothing.'", **named: str) -> None:
     install(folder, module, norm_source(module.replace("_", "-"), first, then, about=about), **named)
 
 
-def command(folder: Path, *arguments: str, plugins: str = "loud") -> subprocess.CompletedProcess[str]:
-    return python(COMMAND, *arguments, PYTHONPATH=str(folder), LGBENCH_PLUGINS=plugins)
-
-
 def test_what_a_plugin_prints_is_no_output_of_a_command(tmp_path):
     plugin(tmp_path, "loud", about="about = property(lambda self: print('loud') or 'Nothing.')")
-    listed = command(tmp_path, "list", "norms")
+    listed = lgbench_command("list", "norms", PYTHONPATH=str(tmp_path), LGBENCH_PLUGINS="loud")
     assert listed.stdout == f"{'loud':<24}Nothing.\n" and listed.returncode == 0
     assert "loud\n" in listed.stderr
 
@@ -57,10 +50,9 @@ def test_nothing_of_a_plugin_moves_the_cursor(tmp_path, monkeypatch):
     plugin(tmp_path, "evil_thing", then=f"return [type({text}, (), {{'__repr__': lambda self: {text}}})()]")
     monkeypatch.setenv("LGBENCH_PLUGINS", "evil_error,evil_note,evil_type,evil_thing")
     for arguments in (["plugins"], ["list", "norms"], ["show", "evil-note"], ["check"]):
-        done = CliRunner().invoke(main, arguments)
+        done = invoked(*arguments)
         for line in (done.stdout + done.stderr).splitlines():
             assert line.isprintable(), line
-        assert done.exception is None or isinstance(done.exception, SystemExit)
         assert arguments[0] == "show" or not any(
             line.startswith("next line") for line in (done.stdout + done.stderr).splitlines()
         )
@@ -115,9 +107,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(width: int, ar
     assert len(lines) > 1 and max(map(len, lines)) <= width
     note = next((at for at, line in enumerate(lines) if line.startswith("no room for")), len(lines))
     words = {word for line in lines[:note] for word in line.split()}
-    assert {word for word in words if set(word) != {"\u2500"}} <= set(
-        CliRunner().invoke(main, arguments, prog_name="lgbench").output.split()
-    )
+    assert {word for word in words if set(word) != {"\u2500"}} <= set(invoked(*arguments).output.split())
 
 
 def test_paragraphs_of_a_docstring_fill_the_lines_of_a_terminal() -> None:
@@ -127,17 +117,17 @@ def test_paragraphs_of_a_docstring_fill_the_lines_of_a_terminal() -> None:
 
 
 def test_list_without_a_word_counts_the_things_of_each_kind() -> None:
-    kinds = dict(line.split() for line in CliRunner().invoke(main, ["list"]).output.splitlines())
-    assert int(kinds["tasks"]) == len(CliRunner().invoke(main, ["list", "tasks"]).output.splitlines()) and "protocols" in kinds
+    kinds = dict(line.split() for line in invoked("list").output.splitlines())
+    assert int(kinds["tasks"]) == len(invoked("list", "tasks").output.splitlines()) and "protocols" in kinds
 
 
 def test_a_list_in_a_pipe_has_a_space_after_the_longest_names() -> None:
-    names = {line.split()[0] for line in CliRunner().invoke(main, ["list", "tasks"]).output.splitlines()}
+    names = {line.split()[0] for line in invoked("list", "tasks").output.splitlines()}
     assert {"decimal-addition-coupled", "modular-arithmetic-brackets"} <= names
 
 
 def test_the_table_of_plugins_in_a_pipe_fits_on_a_page() -> None:
-    assert max(map(len, CliRunner().invoke(main, ["plugins"]).output.splitlines())) <= 240
+    assert max(map(len, invoked("plugins").output.splitlines())) <= 240
 
 
 HOSTILE = ("\x1b[2J", "a\nlgbench: all is well", "\x9b31m", "a\u202eb", "\u2028", "\x07\x08\x7f", "\u2066x")
@@ -187,8 +177,7 @@ def folder(tmp_path_factory):
 )
 def test_a_terminal_obeys_no_name_of_a_run_file_or_of_a_file(folder, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, [*words, "--results", str(folder)], prog_name="lgbench")
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
+    done = invoked(*words, "--results", folder)
     assert not UNSAFE.findall(done.output)
     assert "all is well" not in [line.removeprefix("lgbench: ") for line in done.output.splitlines()]
     assert r"name\x1b[2J.parquet" in done.stderr
@@ -197,6 +186,6 @@ def test_a_terminal_obeys_no_name_of_a_run_file_or_of_a_file(folder, tmp_path, m
 def test_a_results_folder_with_a_hostile_name_is_named_harmlessly(tmp_path):
     for text in HOSTILE:
         (tmp_path / text).mkdir()
-        done = CliRunner().invoke(main, ["leaderboard", "--results", str(tmp_path / text)], prog_name="lgbench")
+        done = invoked("leaderboard", "--results", tmp_path / text)
         assert done.exit_code == 2 and "no runs in" in done.output and not UNSAFE.findall(done.output)
         assert len(done.output.splitlines()) == 1

@@ -10,7 +10,6 @@ from functools import partial
 
 import altair as alt
 import pytest
-from helpers import plot_runs
 from helpers.commands import invoked
 from helpers.plot_runs import ENTRIES, means
 from helpers.run_files import simulated, write_rows
@@ -20,18 +19,8 @@ from lgbench.reports import marks, panel_figures, plots
 
 
 @pytest.fixture(scope="module")
-def boards(tmp_path_factory):
-    return plot_runs.made(tmp_path_factory.getbasetemp()).boards("tvd")
-
-
-@pytest.fixture(scope="module")
-def folder(boards, tmp_path_factory):
-    return tmp_path_factory.getbasetemp() / "plots"
-
-
-@pytest.fixture(scope="module")
-def spec(tmp_path_factory):
-    return plot_runs.spec(tmp_path_factory.getbasetemp())
+def folder(plotted):
+    return plotted.folder
 
 
 plot = partial(invoked, "plot")
@@ -51,8 +40,8 @@ def test_a_png_is_a_column_wide_at_300_dots_an_inch(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_pdf_is_a_column_wide(spec, tmp_path):
-    plots.write(spec, tmp_path / "a.pdf")
+def test_a_pdf_is_a_column_wide(alpha_spec, tmp_path):
+    plots.write(alpha_spec, tmp_path / "a.pdf")
     content = (tmp_path / "a.pdf").read_bytes()
     assert content.startswith(b"%PDF")
     box = [float(x) for x in re.search(rb"/MediaBox\s*\[([^\]]*)\]", content)[1].split()]
@@ -60,13 +49,13 @@ def test_a_pdf_is_a_column_wide(spec, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_specification_itself_is_vega_lite_with_the_numbers_of_the_board(folder, tmp_path, boards):
+def test_the_specification_itself_is_vega_lite_with_the_numbers_of_the_board(folder, tmp_path, plotted):
     assert plot("--task", "alpha", "--out", tmp_path / "a.json", "--results", folder).exit_code == 0
     spec = json.loads((tmp_path / "a.json").read_text())
     assert spec["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
     alt.VConcatChart.from_dict(spec)  # checks it against the schema
     found = {(row["entry"], row["length"]): row["mean"] for row in spec["datasets"]["cells 0"]}
-    assert found == {key: mean for key, mean in means(boards[0]).items() if "@" not in key[0]}
+    assert found == {key: mean for key, mean in means(plotted.boards("tvd")[0]).items() if "@" not in key[0]}
 
 
 def test_the_file_is_named_after_what_it_shows(folder, tmp_path, monkeypatch):

@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 from helpers.commands import invoked
 from helpers.norm_sources import norm_source
-from helpers.processes import install
+from helpers.processes import install, visible
 
 from lgbench.cli.main import main
 
 command = partial(invoked, "plugins")
-
-
-@contextlib.contextmanager
-def seen(folder: Path):
-    """Inside, this interpreter sees the distributions of a folder; their modules are forgotten afterwards."""
-    before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
-        yield patch
-    for name in set(sys.modules) - before:
-        if (folder / f"{name.replace('.', '/')}.py").exists() or (folder / name).is_dir():
-            del sys.modules[name]
-
-
-@pytest.fixture
-def site(tmp_path):
-    """A folder of installed distributions."""
-    folder = tmp_path / "site"
-    folder.mkdir()
-    with seen(folder):
-        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +25,7 @@ def troubled(tmp_path_factory):
     install(folder, "a_sleeper", norm_source("sleeping", "time.sleep(0.3)"), "1.3")
     results = []
     for words in ([], ["--json"]):
-        with seen(folder) as patch:
+        with visible(folder) as patch:
             patch.setattr("lgbench.extensions.loading.SLOW_SECONDS", 0.25)
             results.append(command(*words))
     return results

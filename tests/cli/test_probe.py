@@ -8,7 +8,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from helpers.commands import invoked
-from helpers.saved_runs import HOW, SMALL, run_id
+from helpers.saved_runs import HOW
 from rich.console import Console
 
 import lgbench
@@ -36,18 +36,6 @@ def test_probes_of_saved_weights_are_the_rows_of_the_run_to_the_bit(saved_runs):
         rows = lgbench.probe(path)
         assert rows.schema.equals(SCHEMA)
         assert sorted(map(str, rows.to_pylist())) == sorted(map(str, probe_rows(path))) and rows.num_rows > 50
-
-
-@pytest.mark.slow
-def test_a_run_without_probes_is_probed_later(tmp_path):
-    """Once with the probes and once without: what is read later is what was read then."""
-    asked = {"set": SMALL, "average": "ema", "seeds": [3], **HOW, "save_weights": True}
-    lgbench.run("tomita-4", "post-norm", **asked, results=tmp_path / "plain")
-    lgbench.run("tomita-4", "post-norm", **asked, probe=NAMES, results=tmp_path / "probed")
-    (plain,), (probed,) = ((tmp_path / name).glob("*.parquet") for name in ("plain", "probed"))
-    assert not probe_rows(plain)
-    later = lgbench.probe(run_id(plain), NAMES, results=tmp_path / "plain").to_pylist()
-    assert sorted(map(str, later)) == sorted(map(str, probe_rows(probed))) and later
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from helpers.breaking import assert_sound, complaint
 from helpers.number_positions import ByNumber, Rotation, Table, places
 from helpers.plain_decoder import built_in_and
+from helpers.plain_training import CPU
 from torch import Tensor, nn
 
 from lgbench import Answers, Architecture, AttentionSpec, Batch, Position, Signature, Task, Tokens, Unsupported, UsageError
@@ -19,7 +20,6 @@ from lgbench.measurement.evaluate import evaluate
 from lgbench.randomness import Random
 from lgbench.training.train import train
 
-CPU = torch.device("cpu")
 IDS = 64
 ACTS = ("embed", "rotate")
 

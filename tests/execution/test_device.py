@@ -1,10 +1,9 @@
 """Numbers of an execution, and memory of its process: the kernel counts how often freed memory has to be fetched anew."""
 
-import os
-import subprocess
 import sys
 
 import pytest
+from helpers.processes import python
 
 from lgbench import RunOptions, UsageError
 from lgbench.execution.device import Execution
@@ -29,9 +28,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 def faults(how):
     # With this threshold every block goes back to the system; without it, that depends on what was freed before.
-    environ = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**17)}
-    done = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True, env=environ)
-    return int(done.stdout)
+    return int(python(PROGRAM, how, MALLOC_MMAP_THRESHOLD_=str(2**17)).stdout)
 
 
 @pytest.mark.slow
@@ -40,7 +37,9 @@ def test_results_of_many_megabytes_are_not_fetched_from_the_system_again_and_aga
     assert faults("kept") < faults("given back") / 10
 
 
-@pytest.mark.parametrize(("option", "value"), [("checkpoint", -1.0), ("population", 0), ("workers", 0)])
+@pytest.mark.parametrize(
+    ("option", "value"), [("checkpoint", -0.1), ("checkpoint", float("nan")), ("population", 0), ("workers", 0)]
+)
 def test_a_number_out_of_range_is_told(option, value):
     with pytest.raises(UsageError, match=f"--{option} is {value}, expected "):
         Execution.of(RunOptions("tomita", "pre-norm", **{option: value}))

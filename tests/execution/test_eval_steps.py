@@ -8,7 +8,7 @@ import toys
 from helpers.in_process import run_here
 from helpers.plain_training import CPU
 from helpers.registries import with_model
-from helpers.toy_registries import METRICS
+from helpers.toy_registries import METRICS, settings
 from helpers.trainings import numbers, stopping_after
 from torch import nn
 
@@ -19,7 +19,6 @@ from lgbench.execution.progress import eval_step_tokens, training_tokens
 from lgbench.execution.runner import eval_steps_of, scores_at_eval_steps
 from lgbench.experiment.contexts import board_lengths, drawn_eval_step_lengths, eval_step_lengths, eval_steps
 from lgbench.experiment.plan import Replanner, plan
-from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import context_free_scores
 from lgbench.options import RunOptions
 from lgbench.randomness import Random, key_of
@@ -29,10 +28,6 @@ from lgbench.training.train import EvalSteps, train
 
 SMALL = {"train_batch": 2, "train_average_every": 3, "train_steps": 20, "evaluate_points": 4, "evaluate_point_contexts": 6}
 STRINGS = {"evaluate_point_strings": 8}
-
-
-def settings(low: int, high: int, longest: int, **points: int) -> tuple[Training, Evaluation]:
-    return Training(1000, 1, 0.1, 0.0, 0.1, 1, low, high), Evaluation(4, 4, longest, **points)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +43,7 @@ def settings(low: int, high: int, longest: int, **points: int) -> tuple[Training
     ],
 )
 def test_eval_steps_are_half_of_the_steps_and_a_quarter_and_so_on(steps, points, found):
-    training, evaluation = settings(1, 4, 8, points=points)
-    assert eval_steps(Training(**{**vars(training), "steps": steps}), evaluation) == found
+    assert eval_steps(*settings(1, 4, 8, steps=steps, points=points)) == found
 
 
 class Prefixes(toys.Walk):
@@ -78,7 +72,7 @@ class OfItsOwn(Sets):
     ],
 )
 def test_eval_steps_have_lengths_of_the_end_from_the_training_length_on(task, low, trained, longest, most, lengths, drawn):
-    asked = settings(low, trained, longest, point_max_length=most)
+    asked = settings(low, trained, longest, steps=1000, point_max_length=most)
     assert eval_step_lengths(task, *asked) == lengths
     assert drawn_eval_step_lengths(task, *asked) == drawn
     at_end = range(longest + 1) if task.signature.answers is Answers.EVERY_PREFIX else board_lengths(task, *asked)
@@ -222,8 +216,8 @@ def test_a_run_file_has_the_rows_of_its_eval_steps_and_of_its_end(toy_registry, 
 
 
 def test_the_context_free_level_is_known_at_every_length_of_an_eval_step():
-    asked = settings(0, 6, 64, points=3, point_contexts=4, point_max_length=48)
-    without = settings(0, 6, 64)
+    asked = settings(0, 6, 64, steps=1000, points=3, point_contexts=4, point_max_length=48)
+    without = settings(0, 6, 64, steps=1000)
     found = (context_free_scores(Prefixes(), METRICS, *each) for each in (asked, without))
     levels, shown = ({score.length: score.value for score in scores if score.metric == "tvd"} for scores in found)
     assert levels.keys() == shown.keys() | {12, 24, 48} and shown.items() <= levels.items()

@@ -6,13 +6,12 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
+from helpers.commands import changing, invoked
 from helpers.in_process import InProcess, run_here
 from helpers.plain_training import CPU
 from helpers.planning import plan_of
 
 import lgbench
-from lgbench.cli.main import main
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import Forecast, GroupForecast, Scheduler, Stacking
@@ -22,25 +21,13 @@ from lgbench.extensions.registry import Registry
 from lgbench.training.cost import StepCost
 
 SETTINGS = {"train.steps": 3, "train.batch": 2, "evaluate.contexts": 4, "evaluate.strings": 8, "evaluate.max_length": 16}
-WORDS = [
-    "run",
-    "--task",
-    "toy-walk,toy-even",
-    "--arch",
-    "toy-table",
-    "--seeds",
-    "0:3",
-    "--protocol",
-    "quick",
-    "--device",
-    "cpu",
-]
-CHANGES = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
+WORDS = ["run", "--task", "toy-walk,toy-even", "--arch", "toy-table", "--seeds", "0:3", "--protocol", "quick"]
+CHANGES = changing(SETTINGS)
 HOW = ["--no-compile", "--population", "2", "--workers", "2", "--average", "none"]
 
 
 def dry(folder, *words: str):
-    return CliRunner().invoke(main, [*WORDS, *CHANGES, *HOW, "--results", str(folder), "--dry-run", *words])
+    return invoked(*WORDS, *CHANGES, *HOW, "--results", folder, "--dry-run", *words)
 
 
 def planned(arch: str = "toy-table"):
@@ -73,7 +60,7 @@ def test_it_does_not_say_that_it_compiles_for_it_compiles_nothing(toys_alone, tm
     """Not on a terminal's other stream either. A line says what the run would do."""
     monkeypatch.setattr("lgbench.training.cost.STEPS_PER_PROGRAM", 1)
     words = ["--results", str(tmp_path), "--average", "none", "--workers", "1"]
-    result = CliRunner().invoke(main, [*WORDS, *CHANGES, *words, "--dry-run"])
+    result = invoked(*WORDS, *CHANGES, *words, "--dry-run")
     assert result.exit_code == 0 and result.stderr == ""
     assert result.stdout.count("; the step would be compiled, which takes less") == 2
 
@@ -100,12 +87,10 @@ def test_populations_that_another_command_trains_are_begun_and_stay_its_own(toys
 
 
 def test_a_group_that_cannot_make_a_step_is_named_and_the_others_are_estimated(toys_alone, tmp_path, monkeypatch):
-    from lgbench.execution import scheduler as module
-
     def no_memory(population, device):
         raise RuntimeError("can't allocate memory")
 
-    monkeypatch.setattr(module, "step_seconds", no_memory)
+    monkeypatch.setattr("lgbench.execution.scheduler.step_seconds", no_memory)
     result = dry(tmp_path)
     assert result.exit_code == 1 and "would fail: RuntimeError: can't allocate memory" in result.output
 

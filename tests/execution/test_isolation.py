@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from helpers.commands import changing
 from helpers.made_runs import made
 from helpers.norm_sources import norm_source
-from helpers.plain_training import CPU
+from helpers.plain_training import CHEAP, CPU
 from helpers.plain_training import initial as untrained
-from helpers.processes import install
+from helpers.processes import install, lgbench_command
 from helpers.toy_registries import but, toys_and
 from toys import Walk
 
@@ -44,25 +42,11 @@ HOSTILE = {
     "ends_workers": {"forward": "any(t.name == 'jobs' for t in threading.enumerate()) and os._exit(3)"},
 }
 """The last one ends its process only where it trains: planning asks every model, too."""
-RUN = """
-import json, sys
-import lgbench
-from lgbench.errors import RunFailed
-try:
-    lgbench.run("tomita-1", json.loads(sys.argv[2]), seeds=(0, 1), protocol="quick", set={
-        "train.steps": 6, "train.batch": 4, "evaluate.contexts": 4, "evaluate.strings": 8, "evaluate.max_length": 48,
-    }, results=sys.argv[1])
-except RunFailed as error:
-    print(error)
-"""
 
 
 def ran(site: Path, results: Path, *entries: str) -> str:
-    command = [sys.executable, "-c", RUN, str(results), json.dumps(entries)]
-    environ = os.environ | {"PYTHONPATH": str(site)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environ, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    words = ["--task", "tomita-1", "--arch", ",".join(entries), "--seeds", "0:2", "--protocol", "quick", *changing(CHEAP)]
+    return lgbench_command("run", *words, "--results", str(results), PYTHONPATH=str(site)).stderr
 
 
 @pytest.mark.slow

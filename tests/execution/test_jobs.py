@@ -91,24 +91,17 @@ class Here(Executor):
         yield Pool(submit, demand.workers or 1)
 
 
-class Sentences(ProgressDisplay):
-    def __init__(self):
-        self.said = []
-
-    def say(self, sentence):
-        self.said.append(sentence)
-
-
 LOCAL = Local(ProgressDisplay(), 1)
 
 
 def carried_out(executor, arch, folder, task="toy-largest"):
     """Outcome of a command with two seeds of a toy, and what it said."""
-    registry, display = Registry.load(), Sentences()
+    registry, display = Registry.load(), ProgressDisplay()
+    display.say = (said := []).append
     asked = {"average": "toy-mean", "seeds": (0, 1), "protocol": "quick", "set": SETTINGS, "compile": False}
     options = RunOptions(task, arch, **asked, device="cpu", population=2, results=folder)
     outcome = replace(Command.of(options, registry, display), executor=executor).carry_out()
-    return outcome, display.said
+    return outcome, said
 
 
 def test_files_come_back_from_a_machine_without_the_folder(tmp_path, toys_alone):

@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from helpers import notebook
+from helpers.commands import invoked
 from helpers.logged import SETTINGS, numbers_in, numbers_of
 from helpers.plain_training import CPU
+from helpers.trainings import stopping_after
 
 import lgbench
 from lgbench import Logger, OpenRun
-from lgbench.cli.main import main
 from lgbench.conformance.check import CheckFailed
 from lgbench.conformance.collect import checks_of
 from lgbench.errors import RunFailed
@@ -109,10 +109,6 @@ def population(toy_registry, planned):
 
 
 def test_a_training_that_goes_on_tells_again_what_went_before_and_a_logger_hears_it_once(population, tmp_path):
-    def interrupt(step, loss):
-        if step == 40:
-            raise KeyboardInterrupt
-
     def trained(logger, folder, report=lambda step, loss: None):
         folder.mkdir(exist_ok=True)
         with Loggers([logger], print).following(population, folder) as following:
@@ -127,7 +123,7 @@ def test_a_training_that_goes_on_tells_again_what_went_before_and_a_logger_hears
     whole, first, second = Kind(), Kind(), Kind()
     trained(whole, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        trained(first, tmp_path / "killed", interrupt)
+        trained(first, tmp_path / "killed", stopping_after(40))
     trained(second, tmp_path / "killed")
     logs = [[call for call in each.heard if call[0] == "log"] for each in (whole, first, second)]
     assert logs[1] and logs[2] and logs[1] + logs[2] == logs[0]
@@ -167,7 +163,7 @@ def test_a_logger_that_hangs_costs_its_own_records_alone(population, tmp_path, m
             return super().start(run)
 
     free, good, said = threading.Event(), Kind("good"), []
-    monkeypatch.setattr(loggers, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(loggers, "PATIENCE_SECONDS", 0.5)
     own = Loggers([Still("still"), good], said.append)
     for _ in range(2):
         with own.following(population, tmp_path) as following:
@@ -187,38 +183,20 @@ def test_a_logger_that_cannot_go_on_begins_a_new_run_and_says_so(population, tmp
     assert [call[0] for call in logger.heard] == ["start", "log"] * 2
 
 
-@pytest.fixture
-def refused(pages, tmp_path, monkeypatch):
-    """Output of `lgbench run` where it refuses, before anything is trained."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        command = [
-            "run",
-            "--task",
-            "toy-largest",
-            "--arch",
-            "toy-table",
-            "--protocol",
-            "quick",
-            "--plugin",
-            str(NOTEBOOK),
-            *words,
-        ]
-        result = CliRunner().invoke(main, command, prog_name="lgbench")
+def test_loggers_that_are_unknown_or_cannot_be_used_are_refused_before_anything_is_trained(pages, tmp_path, monkeypatch):
+    def refused(names):
+        command = ["run", "--task", "toy-largest", "--arch", "toy-table", "--protocol", "quick", "--plugin"]
+        result = invoked(*command, NOTEBOOK, "--logger", names)
         assert result.exit_code == 2 and not Path("results").exists()
         return result.output
 
-    return run
-
-
-def test_loggers_that_are_unknown_or_cannot_be_used_are_refused_before_anything_is_trained(refused, monkeypatch):
-    assert "no logger 'notbook'; did you mean 'notebook'? known:" in refused("--logger", "notbook")
+    monkeypatch.chdir(tmp_path)
+    assert "no logger 'notbook'; did you mean 'notebook'? known:" in refused("notbook")
     monkeypatch.setenv("LGBENCH_PLUGINS", "toys,lgbench_measurements,lgbench_optimizers,lgbench_loggers")
     monkeypatch.setattr("lgbench_loggers.installed.find_spec", lambda name: None)
     for name in ("mlflow", "tensorboard", "trackio", "wandb"):
         sentence = rf"{name} is not installed, which --logger {name} needs: pip install 'lgbench\[{name}\]'"
-        assert re.search(sentence, refused("--logger", f"notebook,{name}"))
+        assert re.search(sentence, refused(f"notebook,{name}"))
 
 
 class Telling(Kind):

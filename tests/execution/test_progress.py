@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from helpers.plain_training import CHEAP
 from helpers.planning import plan_of
 from rich.console import Console
 
@@ -12,8 +13,7 @@ from lgbench.execution.progress import UNCOMPILED, ConsoleProgress, Phase, TimeL
 
 
 def planned(registry, steps: str):
-    settings = {"train.steps": steps, "train.batch": "4", "evaluate.contexts": "4", "evaluate.strings": "8"}
-    changes = settings | {"evaluate.max_length": "48"}
+    changes = CHEAP | {"train.steps": steps}
     return plan_of(registry, ["tomita-1", "tomita-2"], "pre-norm", average="ema", seeds=(0, 1), set=changes)
 
 

@@ -6,18 +6,15 @@ import os
 import random
 import signal
 import time
-from collections.abc import Sequence
 from errno import ENOSPC
 from shutil import rmtree
 
 import pytest
-from click.testing import CliRunner
-from helpers.commands import SMALL, TWO_STACKS, finished, left, lgbench, rows, trained, until, versions, written
+from helpers.commands import SMALL, TWO_STACKS, finished, invoked, left, lgbench, rows, trained, until, versions, written
 from helpers.made_runs import wait_until
-from helpers.warm import Warm
+from helpers.warm import dies
 
 from lgbench import lock
-from lgbench.cli.main import main
 from lgbench.execution.work_queue import CHECKPOINT, UNFINISHED
 from lgbench.results import run_files
 
@@ -43,32 +40,6 @@ def test_a_real_model_that_is_killed_ends_with_the_same_numbers(tmp_path, warm):
     assert left(tmp_path / "killed") == []
 
 
-CRASHES = """
-import os, signal, sys
-from os import kill  # while lgbench loads plugins, os.kill is another function
-from lgbench.cli.main import main
-CHANGES = {{"os.mkdir", "os.link", "os.utime", "os.rename", "os.remove", "os.rmdir", "os.truncate"}}
-left = iter(range({point}))
-
-def watch(event, arguments):
-    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-    if (writes or event in CHANGES) and next(left, None) is None:
-        kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(watch)
-main(prog_name="lgbench")
-"""
-"""Kills itself when it is about to change something on the disk, `point` changes after the first."""
-
-
-def crashed(warm: Warm, command: Sequence[object], point: int, environ: dict[str, str]) -> bool:
-    """Whether the command was killed at this point; False where it ended before."""
-    with warm.start(command, CRASHES.format(point=point), **environ) as process:
-        _, error = process.communicate(timeout=60)
-        assert process.returncode in (0, -9), error
-        return process.returncode == -9
-
-
 @pytest.mark.parametrize(
     ("first", "step"), [pytest.param(20, 45, marks=SLOW), *(pytest.param(n, 8, marks=LONG) for n in range(8))]
 )
@@ -80,7 +51,7 @@ def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(
     command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--checkpoint", "0", "--set", "train.steps=4", "--results"]
     lgbench(*command, tmp_path / "whole")
     point = first
-    while crashed(warm, [*command, tmp_path / f"{point}"], point, environ):
+    while dies(warm, [*command, tmp_path / f"{point}"], point, **environ):
         lgbench(*command, tmp_path / f"{point}")
         assert rows(tmp_path / f"{point}") == rows(tmp_path / "whole"), point
         assert left(tmp_path / f"{point}") == [], point
@@ -99,7 +70,7 @@ def test_a_run_file_that_cannot_be_written_costs_no_training(tmp_path, toys_alon
         raise OSError(ENOSPC, "No space left on device")
 
     monkeypatch.setattr(run_files, "write", full)
-    failed = CliRunner().invoke(main, [*command, str(tmp_path / "full")], prog_name="lgbench")
+    failed = invoked(*command, tmp_path / "full")
     assert failed.exit_code == 1 and "No space left on device" in failed.output
     monkeypatch.setattr(run_files, "write", write)
     assert "training goes on after step 20" in lgbench(*command, tmp_path / "full")

@@ -42,10 +42,9 @@ class Reversed(InProcess):
         return super().submit(self.taken.pop()).result()
 
 
-def planned_grid(planned, known=None):
+def planned_grid(planned):
     """Two groups, each divided in two: four populations."""
-    known = known or toys_and()
-    return planned(known, ["toy-walk", "toy-largest"], "toy-table", (0, 1, 2), averagers=["toy-mean"], **SETTINGS)
+    return planned(toys_and(), ["toy-walk", "toy-largest"], "toy-table", (0, 1, 2), averagers=["toy-mean"], **SETTINGS)
 
 
 def run(experiments, folder, kind=InProcess, population=2):
@@ -144,39 +143,6 @@ def test_a_first_step_that_fails_is_reported_before_any_pool_sees_it(planned, tm
     assert "toy-none" in str(failure) and "no contexts today" in str(failure)
     assert [each.population.runs[0].task for each in seen] == ["toy-largest"] and len(outcome.written) == 2
     assert left(tmp_path) == []
-
-
-def test_an_interrupt_reaches_whoever_started_the_run_and_what_is_done_stays(planned, local, tmp_path):
-    class Impatient(InProcess):
-        def submit(self, job):
-            if len(made(tmp_path)) == 3:
-                raise KeyboardInterrupt
-            return super().submit(job)
-
-    with pytest.raises(KeyboardInterrupt):
-        run(planned_grid(planned), tmp_path, Impatient)
-    before = made(tmp_path)
-    assert len(before) == 3 and before.items() <= local.items() and left(tmp_path) == []
-    run(planned_grid(planned), tmp_path)
-    assert made(tmp_path) == local
-
-
-def test_a_run_that_another_process_wrote_in_the_meantime_is_found_and_not_written_again(planned, local, tmp_path):
-    experiments = planned_grid(planned)
-
-    class Late(InProcess):
-        """Somebody else finishes the runs of the first population while it is trained."""
-
-        def submit(self, job):
-            if not (tmp_path / "other").exists():
-                run(experiments, tmp_path / "other")
-                for path in run_files.find(tmp_path / "other"):
-                    path.rename(tmp_path / path.name)
-            return super().submit(job)
-
-    outcome = run(experiments, tmp_path, Late)
-    assert outcome.written == [] and {path.name for path in outcome.found} == local.keys()
-    assert made(tmp_path) == local
 
 
 def test_a_damaged_file_whose_run_fails_again_is_not_called_done_before(planned, tmp_path):

@@ -16,7 +16,7 @@ from helpers.queues import abandon, checkpoint_of, finish, queue_on, take, taken
 from helpers.toy_registries import but, toys_and
 
 from lgbench.execution import work_queue
-from lgbench.execution.work_queue import RECORD, PlannedPopulation, WorkQueue
+from lgbench.execution.work_queue import RECORD, PlannedPopulation
 from lgbench.extensions.loading import Distribution
 
 
@@ -196,7 +196,7 @@ def test_a_population_that_cannot_be_begun_leaves_nothing_and_its_runs_free(tmp_
         }
 
 
-HOLDS = """
+ALL = """
 import signal, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
@@ -204,8 +204,6 @@ from conftest import planned
 from helpers.queues import finish, queue_on, take
 from helpers.toy_registries import toys_and
 runs = planned.__wrapped__()(toys_and(), "toy-walk", "toy-table", seeds=range(10), train_steps=2)
-"""
-ALL = """
 folder, name = Path(sys.argv[2]), sys.argv[3]
 while population := take(folder, runs, most=1):
     (experiment,) = population.experiments
@@ -220,17 +218,10 @@ queue_on(folder, runs).clear()  # as every command does at its end
 @pytest.mark.slow
 def test_processes_that_take_and_finish_at_the_same_time_do_everything_once(tmp_path, warm):
     """No lock is held for long here, so that the folder which is removed with the last lock is fought over."""
-    one, two = (warm.start([TESTS, tmp_path, name], HOLDS + ALL) for name in "ab")
+    one, two = (warm.start([TESTS, tmp_path, name], ALL) for name in "ab")
     with one, two:
         said = [process.communicate() for process in (one, two)]
     assert (one.returncode, two.returncode) == (0, 0), said
     made = list(tmp_path.glob("*.made"))
     assert len(made) == 10 and all(path.read_text() in ("a", "b") for path in made)
     assert left(tmp_path) == sorted(path.name for path in made)
-
-
-def test_the_runs_of_all_populations_count_as_begun(tmp_path, runs):
-    assert WorkQueue(tmp_path, runs, CPU).begun() == set()
-    abandon(take(tmp_path, runs[:2]))
-    with taken(tmp_path, runs[4:6]):
-        assert WorkQueue(tmp_path, (), CPU).begun() == {experiment.run_id for experiment in (*runs[:2], *runs[4:6])}

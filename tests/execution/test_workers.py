@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
+import psutil
 import pytest
+from helpers.commands import GRID, changing, left, lgbench, rows, versions
 from helpers.in_process import run_here
 from helpers.made_runs import made, rows_of, wait_until
-from helpers.plain_training import CPU
+from helpers.plain_training import CHEAP, CPU
 from helpers.planning import plan_of
+from helpers.processes import COMMAND
 
 from lgbench import Pool
 from lgbench.execution.device import Execution
@@ -23,28 +27,9 @@ from lgbench.execution.work_queue import UNFINISHED
 from lgbench.execution.workers import Setup, Workers
 from lgbench.experiment.plan import Plan
 
-SETTINGS = {
-    "train.steps": "6",
-    "train.batch": "4",
-    "evaluate.contexts": "4",
-    "evaluate.strings": "8",
-    "evaluate.max_length": "48",
-}
 
-
-def planned(registry, steps: str = "6") -> Plan:
-    settings = SETTINGS | {"train.steps": steps}
-    return plan_of(registry, ["tomita-1", "tomita-2"], "pre-norm", average="ema", seeds=(0, 1), set=settings)
-
-
-class Told(ProgressDisplay):
-    """Keeps what was said."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, sentence: str) -> None:
-        self.said.append(sentence)
+def planned(registry) -> Plan:
+    return plan_of(registry, ["tomita-1", "tomita-2"], "pre-norm", average="ema", seeds=(0, 1), set=CHEAP)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +70,8 @@ def test_a_worker_that_is_killed_costs_its_steps_alone(registry, alone, tmp_path
     """Its population is trained again, and as half as many models where it had several."""
     monkeypatch.setenv("LGBENCH_PLUGINS", ",".join(sorted({plugin.name for plugin in registry.plugins})))
     execution = Execution(CPU, False, 2, workers=2)
-    display, killed = Told(), []
+    display, killed = ProgressDisplay(), []
+    display.say = (said := []).append
 
     def kill_once(worker) -> None:
         if not killed:
@@ -94,7 +80,7 @@ def test_a_worker_that_is_killed_costs_its_steps_alone(registry, alone, tmp_path
 
     outcome = in_workers(planned(registry), execution, tmp_path, kill_once, display)
     assert killed and len(outcome.written) == 4 and not outcome.failed
-    assert any("trained again, at most 1 at once" in sentence for sentence in display.said)
+    assert any("trained again, at most 1 at once" in sentence for sentence in said)
     assert made(tmp_path).keys() == alone.keys() and not (tmp_path / UNFINISHED).exists()
 
 
@@ -109,44 +95,29 @@ def test_a_worker_that_cannot_start_fails_its_runs_with_a_sentence(registry, tmp
 
 
 OPTIONS = "--task tomita-1,tomita-2 --arch pre-norm --average ema --seeds 0,1 --protocol quick --no-compile --population 1"
-COMMAND = [
-    *(sys.executable, "-c", "from lgbench.cli.main import main; main()", "run"),
-    *OPTIONS.split(),
-    *("--workers", "2", "--checkpoint", "0.2"),
-]
+RUN = [sys.executable, "-c", COMMAND, "run", *OPTIONS.split(), "--workers", "2", "--checkpoint", "0.2"]
 
 
 def command(folder: Path, steps: int) -> list[str]:
-    settings = SETTINGS | {"train.steps": str(steps)}
-    return [
-        *COMMAND,
-        "--results",
-        str(folder),
-        *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")),
-    ]
+    return [*RUN, "--results", str(folder), *changing(CHEAP | {"train.steps": steps})]
 
 
-def workers_of(process: subprocess.Popen[str]) -> list[int]:
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True, check=False)
-    return [int(word) for word in found.stdout.split()]
+def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children()
 
 
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+def alive(worker: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return worker.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
 def test_a_command_that_is_stopped_takes_its_workers_with_it_and_goes_on_to_the_same_numbers(tmp_path, how):
-    environ = os.environ | {"LGBENCH_PLUGINS": ""}
-    environ.pop("LGBENCH_PLUGINS")
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    subprocess.run(command(whole, 120), check=True, capture_output=True, env=environ)
-    process = subprocess.Popen(command(parts, 120), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
+    subprocess.run(command(whole, 120), check=True, capture_output=True)
+    process = subprocess.Popen(command(parts, 120), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: len(list(parts.glob(f"{UNFINISHED}/*/checkpoint.safetensors"))) == 2)
     children = workers_of(process)
     assert len(children) == 2
@@ -154,6 +125,47 @@ def test_a_command_that_is_stopped_takes_its_workers_with_it_and_goes_on_to_the_
     process.communicate()
     assert process.returncode == (130 if how is signal.SIGINT else -how)
     wait_until(lambda: not any(map(alive, children)))
-    again = subprocess.run(command(parts, 120), check=True, capture_output=True, text=True, env=environ)
+    again = subprocess.run(command(parts, 120), check=True, capture_output=True, text=True)
     assert "training goes on after step" in again.stderr
     assert rows_of(made(parts)) == rows_of(made(whole)) and not (parts / UNFINISHED).exists()
+
+
+def still_runs(command: subprocess.Popen[str], seconds: float) -> bool:
+    """Wait so long. Whether the command has not ended until then."""
+    with suppress(subprocess.TimeoutExpired):
+        command.wait(seconds)
+    return command.returncode is None
+
+
+@pytest.mark.long
+def test_ten_kills_of_a_run_and_of_its_workers_lose_nothing_and_nothing_is_made_twice(tmp_path, toys_alone):
+    """Each after at most 12 seconds. A killed command is started again, and one that ended goes to a new folder.
+
+    After the kill of a worker the command may fail.
+    """
+    words = [*GRID, "--seeds", "0:3", "--checkpoint", "0", "--results"]
+    lgbench(*words, tmp_path / "whole")
+    expected, folder = rows(tmp_path / "whole"), tmp_path / "killed"
+    environ, pipes = os.environ | {"TOYS_SLEEP": "0.02"}, {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    kills, ended, done, files, draw = 10, 0, False, versions(folder), random.Random(10)
+    while kills or not done:
+        now, killed_a_worker, done = folder / str(ended), False, False
+        started = [sys.executable, "-c", COMMAND, *words, str(now), "--workers", "2", "--population", "2"]
+        with subprocess.Popen(started, text=True, env=environ, **pipes) as process:
+            while still_runs(process, draw.uniform(0, 12) if kills else 600):
+                assert kills, "it does not come to its end"
+                victim = draw.choice([process.pid, *(worker.pid for worker in workers_of(process))])
+                with suppress(ProcessLookupError):
+                    os.kill(victim, signal.SIGKILL)
+                    kills -= 1
+                killed_a_worker |= victim != process.pid
+                if victim == process.pid:
+                    break
+            else:
+                _, error = process.communicate()
+                assert process.returncode == 0 or killed_a_worker, error
+                if process.returncode == 0:
+                    assert rows(now) == expected and len(expected) == 6 and left(now) == []
+                    ended, done = ended + 1, True
+        before, files = files, versions(folder)
+        assert files.items() >= before.items(), "a run file was lost, or made a second time"

@@ -9,12 +9,11 @@ import pytest
 import torch
 import toys
 from helpers.plain_training import CPU
-from helpers.toy_registries import Marked, Weighted, but
+from helpers.toy_registries import Marked, Weighted, but, settings
 
 from lgbench import Random
 from lgbench.errors import LgbenchError, PluginError
 from lgbench.experiment.contexts import TOLERANCE, draw
-from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import context_free_scores, evaluate
 from lgbench.training.train import train
 
@@ -104,9 +103,6 @@ def test_a_sum_may_be_off_by_the_rounding_of_float32(off):
         draw(changed(toys.Walk(), one_answer([0.5, 0.5 + 2 * off, 0.0])), 6, Random(5))
 
 
-SETTINGS = Training(2, 4, 0.1, 0.0, 0.1, 1, 1, 4), Evaluation(4, 4, 8)
-
-
 def test_whoever_draws_contexts_holds_the_task_to_its_p_star(toy_registry, planned):
     """Training, testing and the context-free baseline: not "index out of range", nor a score."""
 
@@ -117,7 +113,7 @@ def test_whoever_draws_contexts_holds_the_task_to_its_p_star(toy_registry, plann
     for draws in (
         lambda: train([experiment], CPU),
         lambda: evaluate(experiment, model, CPU),
-        lambda: context_free_scores(experiment.task, experiment.measurements, *SETTINGS),
+        lambda: context_free_scores(experiment.task, experiment.measurements, *settings(1, 4, 8)),
     ):
         with pytest.raises(PluginError, match="toy-walk at length"):
             draws()

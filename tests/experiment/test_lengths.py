@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import toys
-from helpers.toy_registries import Marked, Weighted, but
+from helpers.toy_registries import Marked, Weighted, but, settings
 
 from lgbench.experiment.contexts import (
     answered_lengths,
@@ -16,11 +16,6 @@ from lgbench.experiment.contexts import (
     spaced_lengths,
     string_positions,
 )
-from lgbench.experiment.record import Evaluation, Training
-
-
-def settings(low: int, high: int, longest: int) -> tuple[Training, Evaluation]:
-    return Training(1, 1, 0.1, 0.0, 0.1, 1, low, high), Evaluation(4, 4, longest)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+import toys
 from helpers.folders import PUBLISHED
 from helpers.plain_training import CPU
 from helpers.planning import plan_of
 from helpers.registries import parts_of, with_model, with_things
 from torch import Tensor, nn
 
-from lgbench import Attention, AttentionSpec, Need, NormScheme, Position, Random, SublayerSpec, UsageError
+from lgbench import Attention, AttentionSpec, Need, Position, Random, SublayerSpec, UsageError
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
@@ -31,22 +32,16 @@ def test_a_norm_scheme_that_places_nothing_in_an_architecture_is_no_entry(regist
     )
 
 
-class Bare(NormScheme):
+class Bare(toys.Nothing):
     """Nothing, but for what the classes below add."""
 
     name = "bare"
-
-    def embed(self, width: int) -> nn.Module:
-        return nn.Identity()
 
     def residual(self, spec: SublayerSpec, sublayer: nn.Module) -> nn.Module:
         return Residual(sublayer)
 
     def output(self, spec: SublayerSpec) -> nn.Module:
         return nn.Sequential(nn.Identity(), nn.Sequential())
-
-    def final(self, width: int) -> nn.Module:
-        return nn.Identity()
 
 
 class Residual(nn.Module):

@@ -18,29 +18,22 @@ from lgbench.extensions.registry import Registry
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "bound"),
+    ("task", "key", "value", "bound"),
     [
-        ("train.steps", "0", "from 1 to 10000000"),
-        ("train.lr", "-0.1", "at least 0"),
-        ("train.warmup", "1.5", "from 0 to 1"),
-        ("train.targets", "both", "sampled and exact"),
-        ("evaluate.strings", "3", "from 4 to 1048576"),
-        ("evaluate.max_length", "0", "from 1 to 1048576"),
+        ("toy-largest", "train.steps", "0", "from 1 to 10000000"),
+        ("toy-largest", "train.lr", "-0.1", "at least 0"),
+        ("toy-largest", "train.warmup", "1.5", "from 0 to 1"),
+        ("toy-largest", "train.targets", "both", "sampled and exact"),
+        ("toy-largest", "evaluate.strings", "3", "from 4 to 1048576"),
+        ("toy-largest", "evaluate.max_length", "0", "from 1 to 1048576"),
+        ("toy-walk", "train.max_length", "65", "for toy-walk: it must be from 1 to 64"),  # where it has no context
+        ("toy-walk", "evaluate.max_length", "65", "for toy-walk: it must be from 1 to 64"),
     ],
 )
-def test_a_setting_out_of_range_names_the_option_its_value_and_the_range(toy_registry, planned, key, value, bound):
+def test_a_setting_out_of_range_names_the_option_its_value_and_the_range(toy_registry, planned, task, key, value, bound):
     with pytest.raises(UsageError) as refused:
-        planned(toy_registry, "toy-largest", "toy-table", **{key.replace(".", "_", 1): value})
+        planned(toy_registry, task, "toy-table", **{key.replace(".", "_", 1): value})
     assert key in str(refused.value) and value in str(refused.value) and bound in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "bound"), [("train.max_length", "65", "from 1 to 64"), ("evaluate.max_length", "65", "from 1 to 64")]
-)
-def test_lengths_at_which_a_task_has_no_context_are_out_of_range(toy_registry, planned, key, value, bound):
-    with pytest.raises(UsageError, match="toy-walk") as refused:
-        planned(toy_registry, "toy-walk", "toy-table", **{key.replace(".", "_", 1): value})
-    assert key in str(refused.value) and bound in str(refused.value)
 
 
 def with_building(build) -> Registry:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.planning import plan_of
 
 import lgbench
 from lgbench import UsageError
-from lgbench.cli.main import main
 from lgbench.errors import PluginError, Refused, RunFileError
 from lgbench.extensions.function_files import take_functions
 from lgbench.extensions.registry import Registry
@@ -146,7 +145,7 @@ def test_what_is_wrong_with_a_function_is_one_sentence(toys_alone, file, functio
 
 def test_a_file_that_is_not_there_and_parts_that_nobody_takes_are_errors_of_use(toys_alone, file):
     assert "name a Python file, as in --arch ./my_model.py:build" in refusal(file.with_name("nowhere.py"), "build")
-    done = CliRunner().invoke(main, ["run", "--task", "toy-walk", "--arch", f"{file}:build+toy-nothing", "--protocol", "quick"])
+    done = invoked("run", "--task", "toy-walk", "--arch", f"{file}:build+toy-nothing", "--protocol", "quick")
     assert done.exit_code == 2 and "takes no norm" in done.output
     with pytest.raises(UsageError, match="gives an architecture no name"):
         take_functions([str(file.rename(file.with_name("__.py"))) + ":build"])
@@ -176,7 +175,7 @@ def test_its_runs_are_read_with_the_file_and_never_published(toys_alone, file, t
 
 
 @pytest.mark.slow  # it starts two processes
-def test_worker_processes_have_the_function(toys_alone, file, tmp_path):
+def test_worker_processes_have_the_function(worker_processes, toys_alone, file, tmp_path):
     results = tmp_path / "results"
     rows = trained(f"{file}:build", results, seeds=[0, 1], population=1, workers=2, save_weights=True)
     assert len(set(rows["seed"].to_pylist())) == 2

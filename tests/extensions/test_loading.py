@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.folders import TESTS
 from helpers.planning import plan_of
 from helpers.processes import install
 
 from lgbench import UsageError
-from lgbench.cli.main import main
 from lgbench.contracts import CONTRACT
 from lgbench.errors import PluginError
 from lgbench.extensions import loading
@@ -59,7 +58,7 @@ def file(folder: Path, name: str = "my-norm", text: str = NORM, extra: str = "")
 
 
 def ran(path: Path, results: Path) -> str:
-    done = CliRunner().invoke(main, ["run", "--plugin", str(path), "--arch", "my-norm", *OPTIONS, "--results", str(results)])
+    done = invoked("run", "--plugin", path, "--arch", "my-norm", *OPTIONS, "--results", results)
     assert done.exit_code == 0, done.output
     return done.output
 

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import hatchling.build
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from helpers.commands import invoked
+from helpers.processes import visible
 from helpers.registries import BUILT_IN
 
-from lgbench.cli.main import main
 from lgbench.contracts import CONTRACT
 from lgbench.extensions import loading
 from lgbench.extensions import new_plugin as packages
@@ -51,7 +52,7 @@ def author(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
 
 
 def new_plugin(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["new-plugin", *arguments])
+    return invoked("new-plugin", *arguments)
 
 
 def refused(*arguments: str) -> str:
@@ -94,16 +95,11 @@ def provided(kind: str) -> str:
 @contextlib.contextmanager
 def only(site: Path, *kinds: str) -> Iterator[None]:
     """Inside, what is built in is installed, and the packages of these kinds."""
-    before = set(sys.modules)
     own = [f"lgbench_own_{kind}" for kind in kinds]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(site)
+    with visible(site) as patch:
         patch.setenv("LGBENCH_PLUGINS", ",".join([*own, *BUILT_IN]))
         patch.setattr(loading, "SLOW_SECONDS", 60)  # it is a clock's time, and this machine may be busy
         yield
-    for name in set(sys.modules) - before:
-        if name.startswith("lgbench_own_"):
-            del sys.modules[name]
 
 
 def commands_of(readme: Path) -> Iterator[list[str]]:
@@ -117,7 +113,7 @@ def commands_of(readme: Path) -> Iterator[list[str]]:
 
 def lgbench(*arguments: str) -> str:
     """The output of a command."""
-    done = CliRunner().invoke(main, arguments, prog_name="lgbench")
+    done = invoked(*arguments)
     assert done.exit_code == 0, done.output
     return done.stdout
 
@@ -153,17 +149,7 @@ def test_the_tests_of_a_package_of_every_kind_pass(written, site, warm):
     """With warnings as errors, in a process of their own."""
     folders = [written / kind / "tests" for kind in KINDS]
     # That lgbench is imported already is so here alone. Making a graph of a training step takes seconds, and `check` makes one.
-    words = [
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-W",
-        "error",
-        "-W",
-        "ignore::pytest.PytestAssertRewriteWarning",
-        "-k",
-        "not graph",
-    ]
+    words = ["-k", "not graph", "-p", "no:cacheprovider", "-W", "error", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
     with warm.start([*words, "--rootdir", site, *folders], PYTEST, PYTHONPATH=str(site)) as process:
         said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said

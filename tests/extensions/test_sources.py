@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -90,19 +89,15 @@ def test_a_source_changes_with_any_name_or_content_of_a_package_and_with_nothing
     assert source_of(["no_such_module_at_all"]) == source_of([]) == UNKNOWN
 
 
-def test_an_edit_after_the_import_is_refused_since_nobody_can_say_which_sources_run(tmp_path, monkeypatch):
-    install(tmp_path, "edited_later", TOYS, "1.0", "edited-later")
-    monkeypatch.syspath_prepend(tmp_path)
+def test_an_edit_after_the_import_is_refused_since_nobody_can_say_which_sources_run(site):
+    install(site, "edited_later", TOYS, "1.0", "edited-later")
     request = RunOptions("toy-walk", "toy-table", average=[], seeds=[0], protocol="quick")
     names = {"LGBENCH_PLUGINS": "edited_later,lgbench_measurements,lgbench_optimizers"}
-    try:
-        before = plan(request, Registry.load(names)).experiments
-        assert plan(request, Registry.load(names)).experiments == before
-        (tmp_path / "edited_later.py").write_text(TOYS + "edited = True\n")
-        with pytest.raises(PluginError, match="edited_later have changed since this process imported them: start Python anew"):
-            plan(request, Registry.load(names))
-    finally:
-        sys.modules.pop("edited_later", None)
+    before = plan(request, Registry.load(names)).experiments
+    assert plan(request, Registry.load(names)).experiments == before
+    (site / "edited_later.py").write_text(TOYS + "edited = True\n")
+    with pytest.raises(PluginError, match="edited_later have changed since this process imported them: start Python anew"):
+        plan(request, Registry.load(names))
 
 
 @pytest.fixture
@@ -236,8 +231,8 @@ def test_two_versions_are_compared_by_their_names_and_a_name_for_both_is_refused
         ({"version": "newest"}, "has no version of a release"),
     ],
 )
-def test_runs_with_plugins_that_others_cannot_install_are_not_published(results_folder, change, why):
-    about = run_files.metadata(next(run_files.find(results_folder)))
+def test_runs_with_plugins_that_others_cannot_install_are_not_published(saved_runs, change, why):
+    about = run_files.metadata(saved_runs.language)
     about["experiment"]["protocol"] = {"name": "standard", "version": 6, "changes": []}
     about["environment"]["git_commit"] = "0123456789"
     released = {"name": "mine", "version": "1.0", "source": UNKNOWN, "installed": "wheel", "origin": None, "takes_part": True}
@@ -264,14 +259,10 @@ def test_runs_with_plugins_that_others_cannot_install_are_not_published(results_
         ),
     ],
 )
-def test_metadata_say_how_a_plugin_was_installed_and_nothing_private(tmp_path, monkeypatch, direct, installed, origin):
-    install(tmp_path, "from_somewhere", TOYS, "1.0", "from-somewhere")
+def test_metadata_say_how_a_plugin_was_installed_and_nothing_private(site, direct, installed, origin):
+    install(site, "from_somewhere", TOYS, "1.0", "from-somewhere")
     if direct is not None:
-        (tmp_path / "from_somewhere-1.0.dist-info" / "direct_url.json").write_text(json.dumps(direct))
-    monkeypatch.syspath_prepend(tmp_path)
-    try:
-        distribution = Registry.load({"LGBENCH_PLUGINS": "from_somewhere"}).plugins[0].distribution
-        assert (distribution.installed, distribution.origin) == (installed, origin)
-        assert len(distribution.source) == 16 and distribution.source == source_of(["from_somewhere"])
-    finally:
-        sys.modules.pop("from_somewhere", None)
+        (site / "from_somewhere-1.0.dist-info" / "direct_url.json").write_text(json.dumps(direct))
+    distribution = Registry.load({"LGBENCH_PLUGINS": "from_somewhere"}).plugins[0].distribution
+    assert (distribution.installed, distribution.origin) == (installed, origin)
+    assert len(distribution.source) == 16 and distribution.source == source_of(["from_somewhere"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,11 @@ GRID = [*TOYS, "--task", "toy-even,toy-largest", "--set", "train.steps=130", "--
 GRID += ["--set", "evaluate.contexts=1000", "--set", "evaluate.strings=1000", "--set", "evaluate.max_length=64"]
 SMALL = [*TOYS, "--set", "train.steps=20", "--set", "evaluate.max_length=16"]
 TWO_STACKS = [*SMALL, "--task", "toy-even,toy-largest"]
+
+
+def changing(settings: Mapping[str, object]) -> list[str]:
+    """Options of a command that change these settings."""
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
 def finished(process: Process) -> tuple[str, str]:

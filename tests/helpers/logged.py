@@ -2,6 +2,7 @@
 
 import math
 
+from helpers.commands import changing
 from lgbench.contracts import SOUNDNESS
 from lgbench.results import run_files
 
@@ -14,7 +15,7 @@ SETTINGS = {
     "evaluate.points": 2,
     "evaluate.point_contexts": 2,
 }
-WORDS = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
+WORDS = changing(SETTINGS)
 
 
 def numbers_of(page):

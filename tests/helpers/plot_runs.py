@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 import xml.etree.ElementTree as ET
-from functools import cache
 from pathlib import Path
+
+import pytest
 
 from helpers.run_files import measured_by_all, simulated, write_rows
 from lgbench.reports import plots
@@ -38,21 +39,21 @@ def write_all(folder: Path) -> Path:
     return folder
 
 
-@cache
-def made(folder: Path) -> Results:
-    """Made once for all tests of a process, which must not write into the folder `plots` in the given one."""
-    return Results(write_all(folder / "plots"))
+@pytest.fixture(scope="session")
+def plotted(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """These results. Tests must not write into their folder."""
+    return Results(write_all(tmp_path_factory.mktemp("plots")))
 
 
-@cache
-def spec(folder: Path) -> Spec:
-    """The figure of alpha with all entries."""
-    return figure(made(folder).boards("tvd", "alpha"), slots(ENTRIES, ENTRIES))
+@pytest.fixture(scope="session")
+def alpha_spec(plotted: Results) -> Spec:
+    """Figure of alpha with all entries."""
+    return figure(plotted.boards("tvd", "alpha"), slots(ENTRIES, ENTRIES))
 
 
-@cache
-def drawing(folder: Path) -> Drawing:
-    return Drawing(spec(folder))
+@pytest.fixture(scope="session")
+def drawing(alpha_spec: Spec) -> Drawing:
+    return Drawing(alpha_spec)
 
 
 class Drawing:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
+
+COMMAND = "from lgbench.cli.main import main; main(prog_name='lgbench')"
 
 
 def install(
@@ -21,14 +27,23 @@ def install(
         (folder / f"{module}.py").write_text(source)
 
 
+@contextmanager
+def visible(folder: Path) -> Iterator[pytest.MonkeyPatch]:
+    """Context in which this interpreter finds the packages of a folder. Their modules are forgotten afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield patch
+    for name, module in [*sys.modules.items()]:
+        if Path(getattr(module, "__file__", None) or "/").is_relative_to(folder):
+            del sys.modules[name]
+
+
 def python(code: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """`code` in a fresh interpreter."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | environ, check=False)
 
 
-def lgbench_command(*arguments: str, then: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-    """The command line in a fresh interpreter; `then` runs after it, whatever its exit."""
-    command = "from lgbench.cli.main import main\ntry:\n    main(prog_name='lgbench')"
-    code = f"{command}\nfinally:\n    import sys\n    {then or 'pass'}"
-    return python(code, *arguments, **environ)
+def lgbench_command(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a fresh interpreter."""
+    return python(COMMAND, *arguments, **environ)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from helpers.plain_training import CPU
 from lgbench.experiment.experiment import Experiment
 from lgbench.training import train as training
 from lgbench.training.models import Trained
@@ -23,7 +24,6 @@ from lgbench.training.population import Population
 from lgbench.training.program import Captured
 from lgbench.training.train import train
 
-CPU = torch.device("cpu")
 WAITING = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "_unique", "_unique2", "unique_dim"}
 """Their results, or the shapes of those, are known to the host only when the device has finished."""
 MAKING = {"empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "lift_fresh", "detach", "alias"}

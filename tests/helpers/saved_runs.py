@@ -9,18 +9,10 @@ from typing import NamedTuple
 import pytest
 
 import lgbench
+from helpers.plain_training import CHEAP
 from lgbench.results import run_files
 
-SMALL = {
-    "train.steps": 4,
-    "train.batch": 4,
-    "evaluate.contexts": 8,
-    "evaluate.strings": 8,
-    "evaluate.max_length": 48,
-    "model.layers": 1,
-    "model.width": 16,
-    "model.heads": 2,
-}
+SMALL = CHEAP | {"evaluate.contexts": 8, "model.layers": 1, "model.width": 16, "model.heads": 2}
 HOW = {"protocol": "quick", "device": "cpu", "compile": False, "workers": 1}
 
 

@@ -12,7 +12,7 @@ from lgbench import Answers, Batch, Signature, Tokens
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import Evaluation, ExperimentRecord, ProtocolUse, Training
 
-__all__ = ["METRICS", "Marked", "Weighted", "but", "experiment_of", "toys_and"]
+__all__ = ["METRICS", "Marked", "Weighted", "but", "experiment_of", "settings", "toys_and"]
 
 
 def but(thing, **changes):
@@ -40,6 +40,11 @@ class Marked(Weighted):
 
 
 METRICS = tuple(lgbench_measurements.lgbench_measurements())
+
+
+def settings(low: int, high: int, longest: int, contexts: int = 4, strings: int = 4, steps: int = 1, **points: int):
+    """A training on lengths from `low` to `high`, and a test of this many contexts and strings to the longest."""
+    return Training(steps, 1, 0.1, 0.0, 0.1, 1, low, high), Evaluation(contexts, strings, longest, **points)
 
 
 def experiment_of(task, train: Training, evaluate: Evaluation, seed: int = 0, measurements=METRICS) -> Experiment:

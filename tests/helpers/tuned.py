@@ -9,22 +9,15 @@ import pytest
 
 from lgbench.experiment.protocols import PROTOCOLS
 
-SETTINGS = {
-    "name": "tuned",
-    "version": 1,
-    "longest_prefix": 16,
-    "longest_set": 16,
-    "submitted_seeds": 5,
-    "lr_factors": (0.1, 1, 10),
-}
 GRID = [0.002, 0.02, 0.2]
 SEEDS = [1_000_000, 1_000_001]
-REGISTER = f"""
+REGISTER = """
 from dataclasses import replace
 from lgbench.experiment.protocols import PROTOCOLS
 quick = PROTOCOLS["quick"]
 train, evaluate = replace(quick.train, steps=40, batch=4, lr=0.02), replace(quick.evaluate, contexts=8, strings=8)
-PROTOCOLS["tuned"] = replace(quick, train=train, evaluate=evaluate, **{SETTINGS!r})
+about = {"name": "tuned", "version": 1, "longest_prefix": 16, "longest_set": 16, "submitted_seeds": 5}
+PROTOCOLS["tuned"] = replace(quick, train=train, evaluate=evaluate, lr_factors=(0.1, 1, 10), **about)
 """
 
 

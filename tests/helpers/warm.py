@@ -22,6 +22,7 @@ from typing import IO
 import pytest
 
 from helpers.folders import TESTS
+from helpers.processes import COMMAND
 
 SERVER = """
 import json, os, socket, sys, traceback
@@ -83,7 +84,22 @@ while True:
 """Answers a JSON object with a JSON value: "start" gives the id of a new process, "poll" what :meth:`Process.poll` does."""
 
 
-COMMAND = "from lgbench.cli.main import main; main(prog_name='lgbench')"
+DIES = """
+import os, signal, sys
+from os import kill  # while lgbench loads plugins, os.kill is another function
+from lgbench.cli.main import main
+CHANGES = {"os.mkdir", "os.link", "os.utime", "os.rename", "os.remove", "os.rmdir", "os.truncate"}
+left = iter(range(POINT))
+
+def watch(event, arguments):
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+    if (writes or event in CHANGES) and next(left, None) is None:
+        kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(watch)
+main(prog_name="lgbench")
+"""
+"""Command that kills itself when it is about to change something on the disk, POINT changes after the first."""
 
 
 @pytest.fixture(scope="session")
@@ -166,3 +182,11 @@ class Process:
             said = out.result(timeout), error.result(timeout)
         self.wait(timeout)
         return said
+
+
+def dies(warm: Warm, command: Sequence[object], point: int, first: str = "", **environ: str) -> bool:
+    """Whether a command dies before that change of the disk, after some code. False where it ends well before."""
+    with warm.start(command, first + DIES.replace("POINT", str(point)), **environ) as process:
+        _, error = process.communicate()
+        assert process.returncode in (0, -signal.SIGKILL), error
+        return process.returncode != 0

@@ -11,7 +11,7 @@ from helpers.in_process import run_here
 from helpers.plain_training import CPU, initial
 from helpers.planning import plan_of
 from helpers.run_files import simulated, write_rows
-from helpers.toy_registries import METRICS, Marked, experiment_of, toys_and
+from helpers.toy_registries import METRICS, Marked, experiment_of, settings, toys_and
 from torch import nn
 
 from lgbench import Architecture, Unsupported, UsageError
@@ -19,7 +19,6 @@ from lgbench.conformance.check import stirred
 from lgbench.contracts import SOUNDNESS
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
-from lgbench.experiment.record import Evaluation, Training
 from lgbench.extensions.registry import Registry
 from lgbench.measurement import causality
 from lgbench.measurement.evaluate import evaluate
@@ -31,7 +30,7 @@ from lgbench.results.compare import compare
 from lgbench.results.leaderboard import Results
 
 TRAINED, TESTED = 40, 64
-SETTINGS = Training(1, 1, 0.1, 0.0, 0.1, 1, 1, TRAINED), Evaluation(8, 8, TESTED)
+SETTINGS = settings(1, TRAINED, TESTED, 8, 8)
 
 
 class Reading(nn.Module):
@@ -117,7 +116,7 @@ def test_a_logit_that_is_not_finite_on_whole_strings_alone_is_found():
         logits = torch.zeros(*inputs.shape, 3)
         return logits.masked_fill((inputs.shape[1] == 17) & (odd == 1)[..., None], torch.nan)
 
-    experiment = experiment_of(task, Training(1, 1, 0.1, 0.0, 0.1, 1, 1, 16), Evaluation(8, 8, 32), 0, METRICS)
+    experiment = experiment_of(task, *settings(1, 16, 32, 8, 8), 0, METRICS)
     found = {(s.metric, s.length): s.value for s in evaluate(experiment, {"raw": ends}, CPU)}
     assert found["not_finite", 16] > 0 and found["not_finite", 32] == 0
 

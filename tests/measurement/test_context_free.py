@@ -6,25 +6,21 @@ import numpy as np
 import pytest
 import torch
 import toys
-from helpers.in_process import run_here
-from helpers.plain_training import CHEAP, CPU
-from helpers.toy_registries import METRICS, Marked, Weighted, but
+from helpers.toy_registries import METRICS, Marked, Weighted, but, settings
 from scipy.optimize import linprog
 
 from lgbench import Answers, Batch, Measurement, Signature, Task, Tokens
 from lgbench.contracts import CONTEXT_FREE
-from lgbench.execution.device import Execution
 from lgbench.experiment.contexts import board_lengths
 from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import context_free_scores
-from lgbench.results import run_files
 from lgbench_measurements.functions import best_blind_prediction
 
-SETTINGS = Training(1, 1, 0.1, 0.0, 0.1, 1, 1, 6), Evaluation(4, 4, 32)
+SETTINGS = settings(1, 6, 32)
 
 
-def levels(task, settings=SETTINGS, measurements=METRICS) -> dict[tuple[str, int], float]:
-    return {(s.metric, s.length): s.value for s in context_free_scores(task, measurements, *settings)}
+def levels(task, asked=SETTINGS, measurements=METRICS) -> dict[tuple[str, int], float]:
+    return {(s.metric, s.length): s.value for s in context_free_scores(task, measurements, *asked)}
 
 
 def cheapest(distributions: np.ndarray, shares: np.ndarray) -> float:
@@ -87,16 +83,6 @@ def test_the_context_free_level_is_that_of_the_best_prediction_that_is_always_th
     assert all(value == pytest.approx(level, abs=4 * 0.5 / 1000**0.5) for value in found.values())
 
 
-def test_the_context_free_level_of_set_complement_is_the_share_of_what_was_seen(registry):
-    """All tokens are alike, so the best prediction is uniform, and s seen tokens have s/v of it wrongly."""
-    task = registry.tasks["set-complement"]
-    v = task.signature.classes
-    found = levels(task, (Training(1, 1, 0.1, 0.0, 0.1, 1, 1, 8), Evaluation(4, 4, v - 1)))
-    assert len(found) > 4
-    for (_, length), value in found.items():
-        assert value == pytest.approx(length / v, abs=0.03)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_no_prediction_is_better_than_the_best_by_linear_programming(seed):
     draw = np.random.default_rng(seed)
@@ -148,10 +134,10 @@ def test_a_measurement_that_does_not_know_its_context_free_level_has_none():
 @pytest.mark.parametrize("task", [Weighted(), Marked()], ids=lambda task: task.name)
 def test_answers_that_count_for_nothing_have_no_part_in_it(task):
     own = Remembers()
-    settings = Training(1, 1, 0.1, 0.0, 0.1, 1, 2, 6), Evaluation(4, 4, 8)
+    asked = settings(2, 6, 8)
     spoilt = but(task, sample=lambda self, length, random: spoil(task.sample(length, random)))
-    assert levels(spoilt, settings) == levels(task, settings)
-    context_free_scores(task, [own], *settings)
+    assert levels(spoilt, asked) == levels(task, asked)
+    context_free_scores(task, [own], *asked)
     if task.signature.answers is Answers.MARKED:
         assert [len(one) + len(two) for one, two in own.given[::2]] == [1024, 2 * 1024, 3 * 1024, 4 * 1024]
 
@@ -178,26 +164,3 @@ def test_the_context_free_level_does_not_depend_on_anything_but_task_and_length(
     others = Training(7, 9, 0.3, 0.1, 0.2, 3, 1, 6), Evaluation(99, 100, 32)
     assert levels(toys.Walk(), others) == found
     assert torch.equal(torch.random.get_rng_state(), before)
-
-
-def test_all_runs_of_a_task_hold_its_context_free_level_at_the_lengths_that_boards_show_and_those_of_eval_steps(
-    toy_registry, planned, tmp_path
-):
-    settings = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"evaluate_max_length": 16}
-    experiments = planned(toy_registry, ["toy-walk", "toy-even"], ["toy-table", "toy-fragile"], seeds=(0, 1), **settings)
-    assert len(run_here(experiments, Execution(CPU, False), tmp_path).written) == 8
-    for experiment in experiments:
-        rows = run_files.read(run_files.path_for(tmp_path, experiment.record)).to_pylist()
-        held = {(r["metric"], r["length"]): r for r in rows if r["weights"] == CONTEXT_FREE}
-        expected = {
-            (s.metric, s.length): s
-            for s in context_free_scores(experiment.task, METRICS, experiment.train, experiment.evaluate)
-        }
-        trained = experiment.train.max_length
-        shown = {1, 2, 4, trained, 8, 16}
-        assert held.keys() == expected.keys() == {("tvd", length) for length in (*shown, 2 * trained)}
-        for key, row in held.items():
-            assert (row["value"], row["n"]) == (expected[key].value, expected[key].n)
-            assert row["on_boards"] == (row["length"] in shown) and row["in_distribution"] == (row["length"] <= trained)
-            assert row["metric_version"] == 1
-        assert {r["length"] for r in rows if r["weights"] == "raw" and r["on_boards"]} >= shown

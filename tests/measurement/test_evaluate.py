@@ -7,27 +7,22 @@ from unittest import mock
 import pytest
 import torch
 import toys
-from helpers.toy_registries import METRICS, Marked, Weighted, experiment_of
+from helpers.plain_training import CPU
+from helpers.toy_registries import METRICS, Marked, Weighted, experiment_of, settings
 
 from lgbench import Language, Measurement, StringScores
 from lgbench.contracts import SOUNDNESS
-from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement import causality
 from lgbench.measurement import evaluate as evaluate_module
 from lgbench.measurement.evaluate import evaluate, step_log_probability
 from lgbench_measurements import RocAuc
 
-CPU = torch.device("cpu")
 TINY = 1e-30
 
 
-def settings(low: int, high: int, longest: int, contexts: int = 16, strings: int = 12) -> tuple[Training, Evaluation]:
-    return Training(1, 1, 0.1, 0.0, 0.1, 1, low, high), Evaluation(contexts, strings, longest)
-
-
-def scores(task, models, low=1, high=4, longest=16, seed=0, measurements=METRICS, **counts):
+def scores(task, models, low=1, high=4, longest=16, seed=0, measurements=METRICS, contexts=16):
     """The scores of the measurements. Without soundness, which test_causality.py tests."""
-    experiment = experiment_of(task, *settings(low, high, longest, **counts), seed, measurements)
+    experiment = experiment_of(task, *settings(low, high, longest, contexts, 12), seed, measurements)
     with mock.patch.object(causality, "question", return_value=None):
         found = evaluate(experiment, models, CPU)
     return [score for score in found if score.metric not in SOUNDNESS]

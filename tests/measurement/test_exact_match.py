@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.toy_registries import experiment_of
+from helpers.toy_registries import experiment_of, settings
 from torch import Tensor
 
 from lgbench import Answers, Batch, Predictions, Signature, Task, Tokens
-from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate, values_of_sequences
 from lgbench.randomness import Random
 from lgbench_measurements import ExactMatch
@@ -65,7 +64,7 @@ def test_teacher_forced_exact_match_is_that_of_greedy_generation(length):
 
 
 def test_boards_get_the_share_of_contexts_whose_answer_is_generated_whole():
-    experiment = experiment_of(Copy(), Training(1, 1, 0.1, 0.0, 0.1, 1, 1, 4), Evaluation(200, 0, 8))
+    experiment = experiment_of(Copy(), *settings(1, 4, 8, 200, 0))
     scores = evaluate(experiment, {"raw": forgetful}, torch.device("cpu"))
     found = {score.length: (score.value, score.n) for score in scores if score.metric == "exact_match"}
     assert sorted(found) == [1, 2, 4, 8]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.run_files import simulated, write_rows
 
-from lgbench.cli.main import main
 from lgbench.reports.tables import as_csv, as_json
 from lgbench.results.leaderboard import Results
 
@@ -48,9 +47,9 @@ def test_a_query_reads_the_results_and_nothing_else(tmp_path, query):
     write_rows(tmp_path / "runs" / "run.parquet", simulated({8: 0.5}))
     (tmp_path / "secret.csv").write_text("word\nopensesame\n")
     results = ["--results", str(tmp_path / "runs")]
-    assert CliRunner().invoke(main, ["sql", "select value from results", "--format", "csv", *results]).output == "value\n0.5\n"
+    assert invoked("sql", "select value from results", "--format", "csv", *results).output == "value\n0.5\n"
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    done = CliRunner().invoke(main, ["sql", query.format(folder=tmp_path), *results])
+    done = invoked("sql", query.format(folder=tmp_path), *results)
     assert done.exit_code == 2 and "opensesame" not in done.output, done.output
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
@@ -58,5 +57,5 @@ def test_a_query_reads_the_results_and_nothing_else(tmp_path, query):
 def test_an_unsafe_query_may_write_a_file(tmp_path):
     write_rows(tmp_path / "runs" / "run.parquet", simulated({8: 0.5}))
     query = f"copy (select value from results) to '{tmp_path}/out.csv'"
-    done = CliRunner().invoke(main, ["sql", query, "--unsafe", "--results", str(tmp_path / "runs")])
+    done = invoked("sql", query, "--unsafe", "--results", tmp_path / "runs")
     assert done.exit_code == 0 and (tmp_path / "out.csv").read_text() == "value\n0.5\n"

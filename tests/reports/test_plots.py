@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import plot_runs
 from helpers.plot_runs import CONTEXT_FREE, ENTRIES, LENGTHS, TRAINED, Drawing, context_free_line, entry_lines, means
 
 from lgbench.experiment.record import ProtocolUse
@@ -20,18 +19,13 @@ from lgbench.reports.panel_figures import figure
 
 
 @pytest.fixture(scope="module")
-def boards(tmp_path_factory):
-    return plot_runs.made(tmp_path_factory.getbasetemp()).boards("tvd")
+def boards(plotted):
+    return plotted.boards("tvd")
 
 
 @pytest.fixture(scope="module")
 def alpha(boards):
     return boards[:1]
-
-
-@pytest.fixture(scope="module")
-def drawing(tmp_path_factory):
-    return plot_runs.drawing(tmp_path_factory.getbasetemp())
 
 
 def test_a_figure_has_a_line_a_band_and_points_for_each_entry(drawing):
@@ -114,9 +108,9 @@ def test_a_figure_says_what_it_shows(drawing):
 
 
 @pytest.mark.slow
-def test_what_is_written_stays_on_the_page_and_does_not_overlap(tmp_path_factory, drawing):
+def test_what_is_written_stays_on_the_page_and_does_not_overlap(plotted, drawing):
     """With a generous guess at the width of letters, for a board and for an overview."""
-    overview = plot_runs.made(tmp_path_factory.getbasetemp()).boards("roc_auc") * 3
+    overview = plotted.boards("roc_auc") * 3
     for shown in (drawing, Drawing(figure(overview, slots(ENTRIES, ENTRIES)))):
         height = float(shown.root.get("viewBox").split()[3])
         boxes = []

@@ -11,13 +11,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from helpers import site_runs
 from helpers.claim_files import around, write_runs
+from helpers.commands import invoked
 from helpers.run_files import measured_by_all, simulated, write_rows
 
 import lgbench_measurements
-from lgbench.cli.main import main
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.reports import boards as boards_report
@@ -71,7 +70,7 @@ def page(tmp_path_factory) -> Page:
 
 
 def command(*arguments: object):
-    return CliRunner().invoke(main, ["site", *map(str, arguments)])
+    return invoked("site", *arguments)
 
 
 def test_every_board_of_families_and_tasks_is_among_the_data_as_the_leaderboard_prints_it(page, results, folder):
@@ -96,7 +95,7 @@ def test_every_board_of_families_and_tasks_is_among_the_data_as_the_leaderboard_
         assert own.pop("notes")
     for metric in METRICS:
         asked = ["--metric", metric, "--protocol", "all", "--format", "json", "--results", str(folder)]
-        printed = CliRunner().invoke(main, ["leaderboard", *asked])
+        printed = invoked("leaderboard", *asked)
         families = [*found[metric, "alpha"], *found[metric, "beta"]]
         overall = [own for own in index["overall"] if own["metric"]["name"] == metric]
         assert json.loads(printed.stdout) == {"overall": overall, "boards": families}
@@ -214,7 +213,7 @@ def test_a_task_is_described_as_show_prints_it(tmp_path):
     assert command("--results", tmp_path, "--out", tmp_path / "site").exit_code == 0
     page = Page({path.relative_to(tmp_path / "site").as_posix(): path.read_text() for path in (tmp_path / "site").rglob("*.*")})
     own = page.index["tasks"]["tomita-5"]
-    shown = CliRunner().invoke(main, ["show", "tomita-5"]).stdout
+    shown = invoked("show", "tomita-5").stdout
     assert own["about"] == shown.splitlines()[1] and f"published: {own['published']}\n" in shown
     assert shown.startswith("\n".join(["tomita-5", own["about"], "", "\n\n".join(own["rule"])]))
     printed = [

@@ -13,16 +13,15 @@ from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from click.testing import CliRunner
 from helpers import site_runs
 from helpers.claim_files import CLAIM, QUICK, around, write_claim, write_runs
+from helpers.commands import invoked
 from helpers.folders import ROOT
 from helpers.site_runs import BEST, EVEN, HOSTILE, POOR
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from lgbench.claims.claim import read_claims
 from lgbench.claims.verdicts import decide
-from lgbench.cli.main import main
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.reports import site
 from lgbench.reports.tables import as_json
@@ -127,22 +126,14 @@ Visit = Callable[..., Page]
 
 
 @pytest.fixture
-def visit(browser, address) -> Iterator[Visit]:
-    """Opens a view, on a page of its own."""
-    watch = Watch(browser, address)
-    yield watch.open
-    watch.close()
-    watch.check()
-
-
-@pytest.fixture
-def opened(browser, tmp_path) -> Iterator[Visit]:
-    """Opens a view of a page that is made of these files."""
+def visit(browser, address, tmp_path) -> Iterator[Visit]:
+    """Opens a view of the page, or of one that is made of other files."""
     watches: list[Watch] = []
 
-    def show(files: Mapping[str, str], *view: str, **options) -> Page:
-        watches.append(Watch(browser, site.write(files, tmp_path / "page").as_uri()))
-        return watches[-1].open(*view, **options)
+    def show(view: str = "#/task", files: Mapping[str, str] | None = None, **options) -> Page:
+        place = site.write(files, tmp_path / "page").as_uri() if files else address
+        watches.append(Watch(browser, place))
+        return watches[-1].open(view, **options)
 
     yield show
     for watch in watches:
@@ -303,7 +294,7 @@ def test_an_entry_has_its_colour_whatever_page_was_seen_before_and_in_plots(visi
     curves(page)
     assert page.evaluate(colour_of, POOR) == first
     path = tmp_path / "a.json"
-    CliRunner().invoke(main, ["plot", "--entry", f"{POOR},{EVEN}", "--results", str(folder), "--out", str(path)])
+    invoked("plot", "--entry", f"{POOR},{EVEN}", "--results", folder, "--out", path)
     legend = json.loads(path.read_text())["vconcat"][1]
     (scale,) = {
         json.dumps(layer["encoding"]["color"]["scale"]) for layer in legend["layer"] if "color" in layer.get("encoding", {})
@@ -539,12 +530,12 @@ def test_axe_finds_nothing_wrong(look, view):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_claim_has_a_page_with_its_paper_its_runs_and_its_verdicts(opened, tmp_path, width):
+def test_a_claim_has_a_page_with_its_paper_its_runs_and_its_verdicts(visit, tmp_path, width):
     entries = {"arch+new": around(0.3), "arch+old": around(0.5, sign=-1, spread=0.1)}
     results = Results(write_runs(tmp_path / "runs", entries))
     write_claim(tmp_path, CLAIM.replace('["alpha"]', '["gamma"]'), "without-runs")
     claims = read_claims(write_claim(tmp_path, CLAIM.replace('["alpha"]', '["alpha", "beta"]')).parent)
-    page = opened(site.pages(results, claims=claims), "#/claims", width=width)
+    page = visit("#/claims", site.pages(results, claims=claims), width=width)
     expect(page.locator("nav a[aria-current]")).to_have_text("Claims")
     expect(page.locator("main")).to_contain_text("1 other claim has no verdict from these runs.")
     expect(page.locator(".claims li")).to_have_text([f"{claims[0].claim} {claims[0].source.paper}1 confirmed {QUICK}"])
@@ -570,13 +561,13 @@ def test_a_claim_has_a_page_with_its_paper_its_runs_and_its_verdicts(opened, tmp
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_own_entries_are_marked_beside_published_ones_and_stand_below_under_other_protocols(opened, tmp_path, width):
+def test_own_entries_are_marked_beside_published_ones_and_stand_below_under_other_protocols(visit, tmp_path, width):
     standard = {"protocol": "standard", "protocol_version": PROTOCOLS["standard"].version}
     own, filed = tmp_path / "own", tmp_path / "filed"
     write_runs(filed, {"arch+old": around(0.5), "arch+good": around(0.2, sign=-1)}, **standard)
     write_runs(own / "ranked", {"arch+new": around(0.3)}, **standard)
     write_runs(own / "short", {"arch+new": around(0.1)}, protocol="short", protocol_version=1)
-    page = opened(site.pages(Results(own, filed)), "#/task/alpha", width=width)
+    page = visit("#/task/alpha", site.pages(Results(own, filed)), width=width)
     assert names(page) == ["arch+good", "arch+new *", "arch+old", "arch+new (short/1)"]
     assert set(page.locator(".legend a").all_inner_texts()) == {"arch+good", "arch+new", "arch+old", "arch+new (short/1)"}
     expect(page.locator(".notes")).to_contain_text("Entries with * have runs of yours.")
@@ -652,13 +643,13 @@ def test_the_first_view_has_a_sentence_the_tasks_a_picture_of_each_family_and_ho
     expect(page.locator("h1")).to_have_text("All families")
 
 
-def test_the_first_view_has_own_boards_before_families_of_other_protocols_and_claims_last(opened, tmp_path):
+def test_the_first_view_has_own_boards_before_families_of_other_protocols_and_claims_last(visit, tmp_path):
     runs = write_runs(tmp_path / "runs", {"arch+new": around(0.3), "arch+old": around(0.5)})
     write_runs(runs, {"arch+new": around(0.4)}, "beta", protocol="short", protocol_version=1)
     write_runs(runs, {f"arch+{number}": around(0.4) for number in range(14)}, "delta")
     claims = read_claims(write_claim(tmp_path / "claims").parent)
     made = site.pages(Results(runs), claims=claims, docs="../docs")
-    page = opened(made, "#/")
+    page = visit("#/", made)
     assert page.locator("h2").all_text_contents()[-2:] == ["As inputs get longer", "Which published claims hold"]
     assert page.locator(".pictures figcaption").all_text_contents() == ["alpha", "delta", "beta, protocol short/1"]
     assert page.get_by_role("link", name="Docs").get_attribute("href") == "../docs/index.html"
@@ -739,9 +730,7 @@ def test_a_print_has_every_chart_though_nobody_scrolled_to_it(browser, address):
 
 def test_all_families_together_have_the_numbers_of_the_command(look, folder):
     page = look("#/overall")
-    (board,) = json.loads(CliRunner().invoke(main, ["leaderboard", "--results", str(folder), "--format", "json"]).stdout)[
-        "overall"
-    ]
+    (board,) = json.loads(invoked("leaderboard", "--results", folder, "--format", "json").stdout)["overall"]
     expect(page.locator("h1")).to_have_text("All families")
     for line, row in zip(page.locator("tbody tr").all(), board["rows"], strict=True):
         entry, *numbers = line.locator("th, td").all_text_contents()
@@ -755,10 +744,10 @@ def test_all_families_together_have_the_numbers_of_the_command(look, folder):
 
 
 @pytest.mark.slow
-def test_a_board_has_a_column_against_the_baseline_where_that_is_on_it(opened, folder):
+def test_a_board_has_a_column_against_the_baseline_where_that_is_on_it(visit, folder):
     results = Results(folder)
     (board,) = results.boards("tvd", "alpha", "quick", baseline=BEST)
-    page = opened(site.pages(results, "quick", BEST))
+    page = visit(files=site.pages(results, "quick", BEST))
     header = [text.strip() for text in page.locator("thead tr:last-child th").all_text_contents()]
     column = header.index("against baseline")
     for line, row in zip(page.locator("tbody tr").all(), board.rows, strict=True):
@@ -774,10 +763,10 @@ def test_a_board_has_a_column_against_the_baseline_where_that_is_on_it(opened, f
 
 
 @pytest.mark.slow
-def test_an_entry_shows_what_probes_read_inside_it(opened, tmp_path):
+def test_an_entry_shows_what_probes_read_inside_it(visit, tmp_path):
     """Of runs with probes of two layers; an entry without probes has no such section."""
     made = site.pages(Results(site_runs.probed(tmp_path / "runs")))
-    page = opened(made, "#/entry/arch+norm")
+    page = visit("#/entry/arch+norm", made)
     section = page.locator("section", has=page.get_by_role("heading", name="Inside"))
     assert section.locator("ul.legend li").all_inner_texts() == ["whole model", "layer 1", "layer 2"]
     entropy, gap = section.locator("figure").all()

@@ -6,14 +6,13 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.run_files import simulated, write_rows
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 import lgbench_measurements
 from lgbench import UsageError
-from lgbench.cli.main import main
 from lgbench.reports.boards import board_table
 from lgbench.reports.tables import markdown
 from lgbench.results.compare import compare
@@ -174,7 +173,7 @@ def test_what_cannot_be_compared_is_refused_with_a_reason(results, first, second
 
 
 def test_the_command_prints_a_verdict_and_every_length(results):
-    done = CliRunner().invoke(main, ["compare", "good", "plain@ema", "--task", "alpha", "--results", str(results.folder)])
+    done = invoked("compare", "good", "plain@ema", "--task", "alpha", "--results", results.folder)
     assert done.exit_code == 0, done.output
     (found,) = compare(results, "good", "plain@ema", "tvd", "alpha")
     lines = [re.split(r" {2,}", line.strip()) for line in done.output.splitlines()]

@@ -312,28 +312,6 @@ def test_a_run_that_two_files_hold_counts_once(tmp_path):
     assert (cell.n, cell.mean, cell.values) == (2, 0.4, (0.2, 0.6))
 
 
-def test_a_family_counts_seeds_that_ran_all_its_tasks_and_names_the_others(tmp_path):
-    def write(task, entry, seed, value):
-        rows = simulated({8: 0.0, 16: value}, task=task, family="alpha", entry=entry, seed=seed)
-        write_rows(tmp_path / f"{task}{entry}{seed}.parquet", rows)
-
-    write("alpha-1", "whole", 0, 0.1)
-    write("alpha-2", "whole", 0, 0.3)
-    write("alpha-1", "whole", 1, 0.9)  # its alpha-2 is missing
-    write("alpha-2", "half", 0, 0.0)
-    results = Results(tmp_path)
-    (family,) = results.boards("tvd", "alpha")
-    assert [(row.entry, row.cell("OOD").mean, row.seeds) for row in family.rows] == [("whole", 0.2, (0,))]
-    assert family.tasks == 2
-    assert sorted(family.incomplete) == [
-        "half seed 0 has 1 of the 2 tasks and is left out",
-        "whole seed 1 has 1 of the 2 tasks and is left out",
-    ]
-    (single,) = results.boards("tvd", "alpha-1")
-    assert [(row.entry, row.seeds) for row in single.rows] == [("whole", (0, 1))]
-    assert single.incomplete == () and single.tasks == 1
-
-
 @pytest.mark.parametrize("order", range(3))
 def test_a_mean_between_two_rounds_the_same_way_in_whatever_order_its_seeds_are_added(tmp_path, order):
     values = [0.8444, 0.758, 0.4206, 0.2589, 0.2406525]  # their mean is 0.5045105, give or take the rounding of a sum
@@ -393,19 +371,7 @@ def test_a_seed_that_lacks_runs_and_one_whose_runs_lack_the_metric_are_told_from
     assert [sentence.split()[:3] for sentence in board.incomplete] == [["arch+norm", "seed", "2"]]
 
 
-UNBOUNDED = {
-    "name": "kl",
-    "version": 1,
-    "label": "KL",
-    "title": "KL divergence",
-    "lower_is_better": True,
-    "low": 0.0,
-    "high": None,
-    "worst": 100.0,
-    "threshold": None,
-    "landmark": None,
-    "landmark_name": None,
-}
+UNBOUNDED = descriptions([lgbench_measurements.TotalVariation()])[0] | {"name": "kl", "high": None, "threshold": None}
 
 
 def test_a_metric_without_a_greatest_value_and_a_threshold_has_open_intervals_and_no_effective_length(tmp_path):

@@ -8,12 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.packing import together
 from helpers.run_files import measured_by_all, simulated, write_rows
 from helpers.saved_runs import weights_of
 
-from lgbench.cli.main import main
 from lgbench.results import merging, run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.merging import RunInFile, compared, merge
@@ -80,7 +79,7 @@ def test_different_numbers_under_one_id_name_both_files_and_one_is_taken(folders
     sentence = f"{first} and {second}: tvd (raw) at length 8 after step 5 is 0.5 (n 4) and 0.5000000000000001 (n 4)"
     assert merged(a, b, to=c) == (2, 0, 0, [sentence])
     assert contents(c) == contents(a)
-    result = CliRunner().invoke(main, ["merge", str(b), "--out", str(c)])
+    result = invoked("merge", b, "--out", c)
     assert result.exit_code == 1 and "1 file has other numbers than another file of the same run" in result.output
 
 
@@ -165,7 +164,7 @@ def test_damaged_files_are_left_out_and_the_command_says_so_and_fails(folders):
     bad.write_bytes(bad.read_bytes()[:-9])
     (c / bad.name).parent.mkdir()
     (c / bad.name).write_bytes(b"half")
-    result = CliRunner().invoke(main, ["merge", str(a), "--out", str(c)])
+    result = invoked("merge", a, "--out", c)
     assert result.exit_code == 1 and contents(c)[good.name] == good.read_bytes()
     assert f"1 run written to {c}/; 0 were there already" in result.output
     assert f"warning: left out: {bad}" in result.output and "2 files are left out; all else is merged" in result.output

@@ -15,6 +15,7 @@ from helpers.filed import check_filed
 from helpers.folders import TESTS
 from helpers.packing import packed, repacked, together
 from helpers.published import forged, put_right
+from helpers.warm import dies
 from msgspec import structs
 
 from lgbench.errors import Refused, RunFileError, UsageError
@@ -27,19 +28,18 @@ from lgbench.submissions.submission import incomplete, submit
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> list[Path]:
-    """Both tasks of a family, two entries, seeds 0 to 4; about half of the fragile ones diverged."""
-    return published.make(tmp_path_factory.mktemp("made"), ("toy-table", "toy-fragile"))
+    """Both tasks of a family, seeds 0 to 4."""
+    return published.make(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture(scope="module")
 def honest(made) -> Path:
-    """One run that did not diverge."""
     return next(path for path in made if path.name.startswith("small-even.toy-table+toy-nothing.seed-3"))
 
 
 @pytest.fixture(scope="module")
 def later(tmp_path_factory) -> list[Path]:
-    """Seeds 5 to 7 of one of the entries."""
+    """Seeds 5 to 7."""
     return published.make(tmp_path_factory.mktemp("later"), seeds=[5, 6, 7])
 
 
@@ -95,15 +95,14 @@ def test_honest_runs_are_filed_where_boards_read_them(made, board, installed):
         metadata, rows = filed[path.name.split(".")[-2]]
         assert metadata == run_files.metadata(path)
         assert repr(rows.to_pylist()) == repr(run_files.read(path).to_pylist())
-    diverged = [rows["diverged_step"][0].as_py() for _, rows in filed.values()]
-    assert None in diverged and any(diverged)
 
 
-def test_submissions_at_once_lose_no_run_and_a_run_that_is_filed_twice_counts_once_and_is_told(made, board, installed):
-    some = [path for path in made if "toy-table" in path.name]
+def test_submissions_at_once_lose_no_run_and_a_run_that_is_filed_twice_counts_once_and_is_told(made, later, board, installed):
+    every = [*made, *later]
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda paths: submit(paths, board, installed), (some, made, made)))
-    assert Results(board / "runs").boards("tvd") == Results(made[0].parent).boards("tvd")
+        list(pool.map(lambda paths: submit(paths, board, installed), (made, every, every)))
+    boards = Results(board / "runs").boards("tvd", apart=True)
+    assert [[row.seeds for row in own.rows] for own in boards] == [[tuple(range(8))] * 2] * 2  # with the averages
     assert all("is a run already" in sentence for sentence in check_filed(board, installed))
 
 
@@ -165,7 +164,7 @@ def test_a_path_that_is_given_twice_is_one_run_and_a_copy_is_a_duplicate(made, b
     ],
 )
 def test_tasks_and_seeds_that_lack_are_named_with_the_command_that_makes_them(made, board, installed, left_out, said):
-    kept = [path for path in made if "toy-table" in path.name and _place(path) not in left_out]
+    kept = [path for path in made if _place(path) not in left_out]
     found = refusals(kept, board, installed)
     assert len(found) == len(said) and all(part in sentence for part, sentence in zip(said, found, strict=True))
     task = said[0].split(" on ")[-1].split(" ")[0]
@@ -184,18 +183,17 @@ def test_what_is_filed_counts_towards_what_must_be_there(later, filled, installe
 
 
 def test_an_average_has_all_seeds_from_0_and_later_seeds_may_go_without(made, board, tmp_path, installed):
-    whole = [path for path in made if "toy-table" in path.name]
     other = published.make(tmp_path / "other", seeds=[1], average=[])
-    said = refusals([path for path in whole if _place(path)[1] != 1] + other, board, installed)
+    said = refusals([path for path in made if _place(path)[1] != 1] + other, board, installed)
     assert said and all("@toy-mean on " in sentence and " lacks seed 1: every" in sentence for sentence in said)
-    said = refusals([*whole, *other], board, installed)
+    said = refusals([*made, *other], board, installed)
     assert len(said) == 2 and all("seed 1 under short/1 is a run already, in" in sentence for sentence in said)
     further = published.make(tmp_path / "further", seeds=[5, 6], average=[])
-    assert submit([*whole, *further], board, installed).filed == len(whole) + len(further)
+    assert submit([*made, *further], board, installed).filed == len(made) + len(further)
 
 
 def test_seeds_may_have_more_measurements_than_earlier_ones(made, installed):
-    found, _ = stored_in([path for path in made if "toy-table" in path.name])
+    found, _ = stored_in(made)
     fewer = [replace(run, metadata=replace(run.metadata, measurements=run.metadata.measurements[:1])) for run in found]
     mixed = [whole if whole.record.seed == 4 else old for whole, old in zip(found, fewer, strict=True)]
     assert list(incomplete(mixed, installed.tasks, mixed)) == []
@@ -289,25 +287,14 @@ def test_the_command_says_what_was_filed_and_what_to_do_next(made, board, instal
     assert refused.exit_code == 1 and "lgbench: nothing was filed, for 1 reason:" in refused.stderr
 
 
-SUBMITS_AND_IS_KILLED = f"""
-import os, signal, sys
+WITH_THE_TASKS = f"""
+import sys
 sys.path.insert(0, {str(TESTS)!r})
 from helpers import published
 from lgbench.extensions.registry import Registry
 found = published.registry()
 Registry.load = classmethod(lambda cls, files=(), only=None: found)
 import lgbench.submissions.submission
-from lgbench.cli.main import main
-CHANGES = {{{{"os.mkdir", "os.link", "os.rename", "os.remove"}}}}
-left = iter(range({{point}}))
-
-def watch(event, arguments):
-    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-    if (writes or event in CHANGES) and next(left, None) is None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(watch)
-main(prog_name="lgbench")
 """
 
 
@@ -316,14 +303,11 @@ def test_wherever_a_submission_is_killed_it_has_filed_all_runs_or_none(tmp_path,
     """At every third change of the disk. The same command then files all runs."""
     alone = published.make(tmp_path / "alone", task="alone")
     name, content = packed(alone)
-    point, end = 0, -9
-    while end == -9:
-        with warm.start(["submit", *alone, "--out", board], SUBMITS_AND_IS_KILLED.format(point=point)) as process:
-            _, error = process.communicate(timeout=60)
-            end = process.returncode
-            assert end in (0, -9), error
+    point, died = 0, True
+    while died:
+        died = dies(warm, ["submit", *alone, "--out", board], point, WITH_THE_TASKS)
         filed = {path.name: path.read_bytes() for path in board.glob("runs/*.parquet")}
-        assert filed in ({}, {name: content}) and (end == -9 or filed), point
+        assert filed in ({}, {name: content}) and (died or filed), point
         submit(alone, board, installed)
         assert (board / "runs" / name).read_bytes() == content, point
         assert check_filed(board, installed) == [], point

@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 import toys
+from helpers.plain_training import CPU
 from helpers.toy_registries import Marked, Weighted
 
 from lgbench.errors import PluginError
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.training import data
 from lgbench.training.data import CHUNK, stream, training_lengths
-
-CPU = torch.device("cpu")
 
 
 def alone(task, training, seed, device=CPU, done=0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers.plain_training import CPU, scores
+from helpers.plain_training import CHEAP, CPU, scores
 from helpers.planning import plan_of
 from helpers.registries import with_model
 from torch import nn
@@ -16,13 +16,7 @@ from lgbench.measurement import evaluate
 from lgbench.training import step
 from lgbench.training.train import train
 
-SETTINGS = {
-    "train.steps": "60",
-    "train.batch": "8",
-    "evaluate.contexts": "8",
-    "evaluate.strings": "8",
-    "evaluate.max_length": "48",
-}
+SETTINGS = CHEAP | {"train.steps": 60, "train.batch": 8, "evaluate.contexts": 8}
 
 
 def planned(registry, task, arch, precision, averagers=(), seeds=(0, 1)):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 from helpers import published
+from helpers.commands import invoked
 from helpers.folders import TESTS
 from helpers.plain_training import CPU
 from helpers.planning import plan_of
@@ -21,7 +21,6 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import lgbench
-from lgbench.cli.main import main
 from lgbench.errors import RunFailed
 from lgbench.execution.device import Execution
 from lgbench.execution.work_queue import PlannedPopulation
@@ -106,10 +105,10 @@ def test_runs_that_are_there_without_weights_are_named(kept, plain, installed, m
     monkeypatch.setattr("lgbench.extensions.registry.Registry.load", classmethod(lambda cls, files=(), only=None: installed))
     named = ["--task", "small-even", "--arch", "toy-table", "--average", "toy-mean", "--seeds", "0:2"]
     words = ["run", *named, "--save-weights", "--results"]
-    done = CliRunner().invoke(main, [*words, str(plain)])
+    done = invoked(*words, plain)
     assert done.exit_code == 0
     assert "2 runs lack saved weights: run again with another --results folder" in done.stdout
-    assert "saved weights" not in CliRunner().invoke(main, [*words, str(kept)]).stdout
+    assert "saved weights" not in invoked(*words, kept).stdout
 
 
 # Killed, stopped, and made twice.

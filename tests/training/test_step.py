@@ -10,7 +10,7 @@ import torch
 import toys
 from helpers.plain_training import CPU, plain_training
 from helpers.planning import plan_of
-from helpers.toy_registries import Marked, Weighted, but, toys_and
+from helpers.toy_registries import Marked, Weighted, toys_and
 
 from lgbench import Optimizer, Random
 from lgbench.execution.scheduler import grouped
@@ -41,24 +41,6 @@ def assert_equal_to_plain_training(experiments, optimizer_of=torch.optim.AdamW):
 def test_the_loss_is_the_weighted_cross_entropy_with_drawn_tokens_or_with_p_star_itself(double, task, targets):
     known = toys_and(task=[Weighted(), Marked()])
     assert_equal_to_plain_training(planned(known, task, train_targets=targets))
-
-
-class Spoilt(Weighted):
-    """Another p* where it counts for nothing."""
-
-    def sample(self, length, random):
-        batch = super().sample(length, random)
-        wrong = torch.tensor([0.0, 0.0, 1.0]).expand_as(batch.distribution)
-        return batch._replace(distribution=batch.distribution.where(batch.weights[..., None] > 0, wrong))
-
-
-def test_an_answer_of_weight_zero_is_not_trained_on():
-    weights = [
-        train(planned(toys_and(task=task), "toy-weighted", train_targets="exact"), CPU).weights["raw"]
-        for task in (Weighted(), Spoilt(), but(Weighted(), sample=toys.Walk.sample))
-    ]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert not torch.equal(weights[0]["out.weight"], weights[2]["out.weight"])
 
 
 def test_a_task_with_weights_and_one_without_are_one_population_of_which_each_trains_as_alone(double):
