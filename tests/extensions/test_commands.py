@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.shell_completion import BashComplete
+from helpers import processes
 from helpers.commands import invoked
 
 from lgbench.cli.main import main
@@ -31,12 +32,10 @@ def lgbench_commands():
 
 def install(folder: Path, module: str, names: list[str], source: str = SOURCE) -> None:
     """What pip leaves behind of a package with commands."""
+    processes.install(folder, module, source)
     info = folder / f"{module}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\nSummary: Greet people\n")
-    lines = "".join(f"{name} = {module}\n" for name in names)
-    (info / "entry_points.txt").write_text(f"[lgbench.commands]\n{lines}")
-    (folder / f"{module}.py").write_text(source)
+    (info / "METADATA").write_text((info / "METADATA").read_text() + "Summary: Greet people\n")
+    (info / "entry_points.txt").write_text("[lgbench.commands]\n" + "".join(f"{name} = {module}\n" for name in names))
 
 
 def test_a_command_of_a_plugin_is_called_as_a_built_in_one(site):

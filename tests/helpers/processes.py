@@ -41,7 +41,7 @@ def visible(folder: Path) -> Iterator[pytest.MonkeyPatch]:
 def python(code: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """`code` in a fresh interpreter."""
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | environ, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ | environ, check=False)
 
 
 def lgbench_command(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

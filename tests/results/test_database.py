@@ -85,10 +85,6 @@ def test_a_wrong_query_is_a_usage_error_in_the_words_of_duckdb(small, sql, said)
     assert said in str(refused.value)
 
 
-def test_any_query_over_all_rows_works(small):
-    assert small.ask("select length, value from results order by length") == (["length", "value"], [(8, 0.5), (16, 0.25)])
-
-
 def test_results_are_a_relation_that_keeps_working(tmp_path):
     write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.25}))
     relation = lgbench.read_results(tmp_path)
