@@ -98,8 +98,8 @@ def mark(spec: Spec) -> str:
 
 def pages(results: Results, swept: Results) -> dict[Path, str]:
     """The content that every generated page must have, by path."""
-    queries = Queries(results, swept)
-    given = {**queries.functions, "protocol": PROTOCOL, "field": field.tables(results)}
+    queries, ablated = Queries(results, swept), Queries(Results(INSIDE / "runs", reference=results.folder), swept)
+    given = {**queries.functions, "ablated": ablated, "protocol": PROTOCOL, "field": field.tables(results)}
     return {
         HERE / "BOARDS.sha256": f"{hashlib.sha256(boards_page(results).encode()).hexdigest()}  BOARDS.md\n",
         HERE / "README.md": filled(HERE / "README.md", tables=tables(results, swept), **given),

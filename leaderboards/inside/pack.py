@@ -14,11 +14,14 @@ from lgbench.submissions.inspection import inspected
 
 RUNS = Path(__file__).parent / "runs"
 
+PLUGINS = [RUNS.with_name(name) for name in ("ablations.py", "exact_parts.py")]
+"""Files with the entries of this folder."""
+
 
 def main(results: Path, folder: Path = RUNS) -> None:
     there = {run for path in run_files.find(folder) for run in run_files.metadata_of_runs(path)}
     stored, wrong = stored_in(run_files.find(results))
-    runs = list(inspected(stored, Registry.load(), wrong))
+    runs = list(inspected(stored, Registry.load(files=PLUGINS), wrong))
     if wrong:
         raise SystemExit("\n".join(wrong))
     new = [run for run in runs if run.run_id not in there]
