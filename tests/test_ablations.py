@@ -18,6 +18,13 @@ INSTALLED = Registry.load()
 LAYERS = "language_model.model.layers"
 
 
+def mixed(module, x):
+    """Outputs for random queries, keys and values."""
+    torch.manual_seed(3)
+    q, k, v = torch.randn(3, 2, 3, 9, 4).unbind()
+    return module(q, k, v, None, query_input=x, key_input=x)
+
+
 @pytest.fixture
 def ablations(monkeypatch):
     monkeypatch.syspath_prepend(INSIDE)
@@ -29,11 +36,33 @@ def test_gated_deltanet_with_both_parts_is_itself_and_with_neither_is_deltanet(a
     published = INSTALLED.attentions[name].build(SPEC)
     ours = ablations.PartOfGatedDelta(SPEC, fade, gate)
     ours.load_state_dict(published.state_dict())  # raises where names or shapes differ
-    q, k, v = torch.randn(3, 2, 3, 9, 4).unbind()
     x = torch.randn(2, 9, 12)
-    torch.testing.assert_close(
-        ours(q, k, v, None, query_input=x, key_input=x), published(q, k, v, None, query_input=x, key_input=x)
-    )
+    torch.testing.assert_close(mixed(ours, x), mixed(published, x))
+
+
+OPENED = {
+    "mamba-2": {"gate.weight": 1.2784645 / 12},
+    "mlstm": {"output_gate.weight": 100.0},
+    "rwkv-7": {"gate.down.weight": 0.0, "gate.up.weight": 2 / 12},
+}
+"""Weights with which an input of ones gives a gate of 1: SiLU(1.2784645), sigmoid(1200), the mean of twelve 2 sigmoid(0)."""
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_a_recurrence_without_its_gate_is_the_whole_one_with_a_gate_of_one(monkeypatch, name):
+    monkeypatch.syspath_prepend(INSIDE)
+    ungated = {each.name: each for each in importlib.import_module("ungated").lgbench_attentions()}[f"{name}-no-gate"]
+    modules = []
+    for attention in (INSTALLED.attentions[name], ungated):
+        torch.manual_seed(5)
+        modules.append(attention.build(SPEC))
+    whole, less = modules
+    ones = torch.ones(2, 9, 12)
+    assert all(torch.equal(weights, whole.state_dict()[name]) for name, weights in less.state_dict().items())
+    assert not torch.allclose(mixed(whole, ones), mixed(less, ones))
+    for weights, value in OPENED[name].items():
+        torch.nn.init.constant_(whole.get_parameter(weights), value)
+    torch.testing.assert_close(mixed(whole, ones), mixed(less, ones))
 
 
 @pytest.mark.slow  # transformers are imported

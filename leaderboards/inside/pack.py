@@ -14,7 +14,7 @@ from lgbench.submissions.inspection import inspected
 
 RUNS = Path(__file__).parent / "runs"
 
-PLUGINS = [RUNS.with_name(name) for name in ("ablations.py", "exact_parts.py")]
+PLUGINS = [RUNS.with_name(name) for name in ("ablations.py", "exact_parts.py", "ungated.py")]
 """Files with the entries of this folder."""
 
 
