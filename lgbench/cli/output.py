@@ -33,9 +33,13 @@ def keep_output() -> None:
 def echo(text: object = "", hang: int = 0) -> None:
     """Print lines of text, with control characters in strangers' names and notes made harmless.
 
-    A terminal gets lines within its width; further lines of a line are indented by `hang`.
+    A terminal gets lines within its width; further lines of a line are indented by `hang`. Letters that its encoding lacks are
+    question marks.
     """
-    click.echo(fitted(printable(str(text), lines=True), _stream(), hang), file=_stream())
+    stream = _stream()
+    encoding = stream.encoding or "utf-8"
+    lines = fitted(printable(str(text), lines=True), stream, hang)
+    click.echo(lines.encode(encoding, "replace").decode(encoding), file=stream)
 
 
 def echo_data(text: str) -> None:

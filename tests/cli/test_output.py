@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import pty
 import re
 import struct
@@ -23,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lgbench.cli.main import main
+from lgbench.cli.output import echo
 from lgbench.results import run_files
 from lgbench.terminal import MAX_SENTENCE, printable, sentence
 
@@ -72,6 +74,14 @@ def test_what_is_printable_stays_and_the_rest_is_seen(text):
 
 def test_a_very_long_text_is_cut():
     assert len(sentence("x" * 10**7)) < MAX_SENTENCE + 10
+
+
+def test_letters_that_a_terminal_lacks_are_question_marks(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
+    echo("größer ▁▂█ │")
+    sys.stdout.flush()
+    assert written.getvalue() == "größer ??? ?\n".encode("latin-1")
 
 
 def shown(width: int, *arguments: str) -> list[str]:
