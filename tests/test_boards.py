@@ -269,7 +269,7 @@ def test_every_prediction_stands_once_on_the_page_of_the_field(scripts):
 
 
 def test_the_runs_of_the_page_on_internals_are_those_that_its_script_asks_for(tmp_path, swept):
-    plugins = [LEADERBOARDS / "inside" / name for name in ("exact_parts.py", "ablations.py")]
+    plugins = [LEADERBOARDS / "inside" / name for name in ("ablations.py", "exact_parts.py", "ungated.py")]
     registry, asked = Registry.load(files=plugins), set()
     for options in (*asked_by("inside/sweeps.sh", tmp_path), *asked_by("lengths.sh", tmp_path)):
         tasks, entries = named_by(options, registry)
