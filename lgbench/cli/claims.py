@@ -79,7 +79,7 @@ def claims(
 
     _require_sense(names, make, missing, as_json)
     if not make and not missing and _is_named("results") and not asked.results.is_dir():
-        options.opened(asked.results)  # raises: a misspelt folder is no folder without runs
+        options.opened(asked.results)  # raises UsageError: the folder is misspelt, and not one to come
     found = read_claims(claims_folder or default_folder(), names)
     failures = _run(found, asked) if make else []
     judged = _judged(found, asked)
