@@ -268,9 +268,9 @@ def test_every_prediction_stands_once_on_the_page_of_the_field(scripts):
     assert f"of {len(tasks)} predictions" in field.summary(found)
 
 
-def test_the_runs_of_the_page_on_internals_are_those_that_its_script_asks_for(tmp_path, swept):
-    plugins = [LEADERBOARDS / "inside" / name for name in ("ablations.py", "exact_parts.py", "ungated.py")]
-    registry, asked = Registry.load(files=plugins), set()
+def test_the_runs_of_the_page_on_internals_are_those_that_its_script_asks_for(tmp_path, swept, monkeypatch):
+    monkeypatch.syspath_prepend(LEADERBOARDS / "inside")
+    registry, asked = Registry.load(files=importlib.import_module("pack").PLUGINS), set()
     for options in (*asked_by("inside/sweeps.sh", tmp_path), *asked_by("lengths.sh", tmp_path)):
         tasks, entries = named_by(options, registry)
         changes = [(name, as_number(value)) for name, values in options["set"].items() for value in values.split(",")]

@@ -55,17 +55,17 @@ RETRIEVAL=set-attention,set-attention+attention-layer-norm,set-attention+attenti
 runs standard 0:5 dictionary-lookup $RETRIEVAL attention_on_source train.lr=0.00025,0.0005,0.001,0.0014,0.002,0.0028,0.004
 runs standard 0:5 max-retrieval $RETRIEVAL attention_on_source train.lr=0.0005,0.001,0.002,0.004,0.006,0.008,0.016
 
-# Set complement: what gated DeltaNet adds to DeltaNet, each part alone, with rates of their own; then all linear recurrences at equal ones.
-LINEAR=deltanet,deltanet-negative,deltaproduct,deltaproduct-negative,rwkv-7,mamba-2,mlstm,gated-deltanet,gated-deltanet-negative
 ablated() { "$lgbench" run --plugin leaderboards/inside/ablations.py --protocol standard --average none --results "$results" "$@"; }
+ungated() { "$lgbench" run --plugin leaderboards/inside/ungated.py --protocol standard --average none --results "$results" "$@"; }
+
+# Set complement: linear recurrences less one part, with rates of their own. Seeds 5 to 9 were run after the finding was committed.
 ablated --seeds 0:5 --task set-complement --arch gated-deltanet-no-fade,gated-deltanet-no-gate
-ungated() {
-    "$lgbench" run --plugin leaderboards/inside/ungated.py --protocol standard --average none --task set-complement --results "$results" "$@"
-}
-ungated --seeds 0:5 --arch rwkv-7-no-gate,mamba-2-no-gate,mlstm-no-gate
-# Seeds 5 to 9 were run after the finding was committed.
+ungated --seeds 0:5 --task set-complement --arch rwkv-7-no-gate,mamba-2-no-gate,mlstm-no-gate
 ablated --seeds 5:10 --task set-complement --arch gated-deltanet-no-gate
-ungated --seeds 5:10 --arch mamba-2-no-gate
+ungated --seeds 5:10 --task set-complement --arch mamba-2-no-gate
+
+# Set complement: all linear recurrences at equal rates.
+LINEAR=deltanet,deltanet-negative,deltaproduct,deltaproduct-negative,rwkv-7,mamba-2,mlstm,gated-deltanet,gated-deltanet-negative
 ablated --seeds 0:5 --task set-complement --arch "$LINEAR,gated-deltanet-no-fade,gated-deltanet-no-gate" --set train.lr=0.002,0.006
 
 # Tomita: OLMo Hybrid, whole and less one part.
