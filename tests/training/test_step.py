@@ -11,6 +11,7 @@ import toys
 from helpers.plain_training import CPU, plain_training
 from helpers.planning import plan_of
 from helpers.toy_registries import Marked, Weighted, toys_and
+from helpers.trainings import numbers, resumed_at
 
 from lgbench import Optimizer, Random
 from lgbench.execution.scheduler import grouped
@@ -66,6 +67,12 @@ class Momentum(Optimizer):
         self.seen["step"] = (*self.seen.get("step", ()), step.item())
         velocity = {n: 0.9 * v + gradients[n] + decay[n] * weights[n] for n, v in state["velocity"].items()}
         return {"velocity": velocity}, {n: w - lr[n] * velocity[n] for n, w in weights.items()}
+
+
+@pytest.mark.parametrize("elementwise", [True, False])
+def test_an_optimizer_of_a_plugin_goes_on_from_a_checkpoint_to_the_bit(tmp_path, elementwise):
+    experiments = planned(toys_and(optimizer=Momentum(elementwise)), "toy-walk", optimizer="toy-momentum")
+    assert numbers(resumed_at(5, experiments, tmp_path / "checkpoint", CPU)) == numbers(train(experiments, CPU))
 
 
 @pytest.mark.parametrize(
