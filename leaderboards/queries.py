@@ -20,7 +20,7 @@ from lgbench.results.compare import Difference, compare
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import EVERYWHERE, Inside, Results
 from lgbench.results.predictors import ProbeReadings
-from lgbench.results.statistics import CONFIDENCE, mean_exponent
+from lgbench.results.statistics import CONFIDENCE, Floats, mean_exponent, paired_t
 from lgbench.results.sweeps import SweepRequest, sweeps
 
 Judgement = Literal["better", "worse", "undecided"]
@@ -75,19 +75,38 @@ class Queries:
 
     def judged(self, expected: Judgement, first: str, second: str, name: str, protocol: str = PROTOCOL) -> str:
         """Difference of two entries on a family with its interval; the judgement must be the expected one."""
-        return self._difference(expected, first, second, name, protocol, PRIMARY_METRIC)
+        found = self._compared(first, second, protocol)[name]
+        what = f"{first} against {second} on {name}"
+        return _as_expected(expected, found.significant, found.difference, found.low, found.high, what)
 
-    def better(self, first: str, second: str, name: str, protocol: str = PROTOCOL, metric: str = "tvd") -> str:
+    def better(self, first: str, second: str, name: str, protocol: str = PROTOCOL) -> str:
         """Difference of two entries with its interval; the first must be significantly better."""
-        return self._difference("better", first, second, name, protocol, metric)
+        return self.judged("better", first, second, name, protocol)
 
-    def worse(self, first: str, second: str, name: str, protocol: str = PROTOCOL, metric: str = "tvd") -> str:
+    def worse(self, first: str, second: str, name: str, protocol: str = PROTOCOL) -> str:
         """Difference of two entries with its interval; the first must be significantly worse."""
-        return self._difference("worse", first, second, name, protocol, metric)
+        return self.judged("worse", first, second, name, protocol)
 
-    def undecided(self, first: str, second: str, name: str, protocol: str = PROTOCOL, metric: str = "tvd") -> str:
+    def undecided(self, first: str, second: str, name: str, protocol: str = PROTOCOL) -> str:
         """Difference of two entries with its interval; neither must be significantly better."""
-        return self._difference("undecided", first, second, name, protocol, metric)
+        return self.judged("undecided", first, second, name, protocol)
+
+    def without(self, expected: Judgement, first: str, second: str, family: str, task: str) -> str:
+        """Difference of two entries over the tasks of a family except one."""
+        every = self.results.connection.execute("select distinct task from results where family = ?", [family]).fetchall()
+        pairs = []
+        for (name,) in every:
+            if name != task:
+                ((_, models),) = self.results.models(PRIMARY_METRIC, name, PROTOCOL)
+                known = [find_entry(entry, models.entries) for entry in (first, second)]
+                pairs.append(models.column(models.ranked_by, known))
+        one, other = np.mean(pairs, 0)
+        return _paired(expected, one - other, f"{first} against {second} on {family} without {task}")
+
+    def since(self, expected: Judgement, entry: str, name: str, length: int, earlier: str) -> str:
+        """Difference of an entry at a length from an earlier version of the protocol, paired by seed."""
+        now, before = (self._seeds(entry, name, length, protocol) for protocol in (PROTOCOL, earlier))
+        return _paired(expected, np.subtract(now, before), f"{entry} on {name} since {earlier}")
 
     def effect(self, expected: Judgement, place: str, name: str) -> str:
         """Effect of a norm at a place, over all twelve schemes, or on the retrieval model, as in "LayerNorm at 0.001".
@@ -95,11 +114,8 @@ class Queries:
         The judgement must be the expected one.
         """
         (found,) = (each for each in self._effects if (each.family, each.title) == (name, place))
-        now: Judgement = "undecided" if found.p >= 1 - CONFIDENCE else "better" if found.mean < 0 else "worse"
-        text = with_interval(found.mean, found.low, found.high)
-        if now != expected:
-            raise Stale(f"a norm, {place}, on {name} is {now}, not {expected}: {text}; mend the sentence")
-        return text
+        what = f"a norm, {place}, on {name}"
+        return _as_expected(expected, found.p < 1 - CONFIDENCE, found.mean, found.low, found.high, what)
 
     @cached_property
     def _effects(self) -> list[Contrast]:
@@ -116,9 +132,9 @@ class Queries:
         (rate,) = board.learning_rates[find_entry(entry, board.learning_rates)][name]
         return f"{rate.chosen:g}"
 
-    def seeds(self, entry: str, name: str, length: int, metric: str = "tvd", digits: int = 3) -> str:
+    def seeds(self, entry: str, name: str, length: int, metric: str = "tvd", digits: int = 3, protocol: str = PROTOCOL) -> str:
         """Value of each seed at a length, separated by commas."""
-        return ", ".join(f"{value:.{digits}f}" for value in self._seeds(entry, name, length, PROTOCOL, metric))
+        return ", ".join(f"{value:.{digits}f}" for value in self._seeds(entry, name, length, protocol, metric))
 
     def right(self, entry: str, name: str, *lengths: int, protocol: str = PROTOCOL) -> str:
         """Seeds of an entry that are right at all of these lengths, by default all OOD lengths, as in "4 of 5"."""
@@ -151,11 +167,14 @@ class Queries:
             for entry, own in zip(scores.entries, scores.columns["length", length], strict=True)
             for seed, value in zip(scores.seeds, own, strict=True)
         }
-        pairs = {}
+        pairs: dict[str, Floats] = {}
         for entry, own in zip(probes.entries, probes.columns["length", length], strict=True):
             both = np.array([own, [values.get((entry, seed), np.nan) for seed in probes.seeds]])
             if "@" not in entry and (whole := np.isfinite(both).all(0)).any():
-                pairs[entry] = both[:, whole].mean(1, keepdims=True)
+                mean = both[:, whole].mean(1, keepdims=True)
+                # In one layer without MLP several norm schemes are one model, which counts once.
+                if not any(np.array_equal(mean, other) for other in pairs.values()):
+                    pairs[entry] = mean
         (found,) = ProbeReadings(header.protocol, {(name, probe): {name: pairs}}).predictors()
         return f"{found.correlation:.2f} [{found.low:.2f}, {found.high:.2f}] (n = {found.entries})"
 
@@ -224,19 +243,25 @@ class Queries:
             raise Stale(f"{entry} has no {kind} {metric} on {name}")
         return f"{cell.mean:.{digits}f}"
 
-    def _compare(self, first: str, second: str, protocol: str, metric: str) -> Mapping[str, Difference]:
+    def _compare(self, first: str, second: str, protocol: str) -> Mapping[str, Difference]:
         # All families at once, for p is corrected for the families of a comparison.
-        every = compare(self.results, first, second, metric, protocol=protocol)
+        every = compare(self.results, first, second, PRIMARY_METRIC, protocol=protocol)
         return {each.name: each.mean for each in every}
 
-    def _difference(self, expected: Judgement, first: str, second: str, name: str, protocol: str, metric: str) -> str:
-        found = self._compared(first, second, protocol, metric)[name]
-        sign = next(each.sign for each in self.results.metrics if each.name == metric)
-        now: Judgement = "undecided" if not found.significant else "better" if sign * found.difference < 0 else "worse"
-        text = with_interval(found.difference, found.low, found.high)
-        if now != expected:
-            raise Stale(f"{first} against {second} on {name} is {now}, not {expected}: {text}; mend the sentence")
-        return text
+
+def _paired(expected: Judgement, differences: Floats, what: str) -> str:
+    """Mean difference with its interval by an ordinary paired t-test; the judgement must be the expected one."""
+    found = paired_t(differences)
+    return _as_expected(expected, bool(found.p < 1 - CONFIDENCE), float(found.mean), float(found.low), float(found.high), what)
+
+
+def _as_expected(expected: Judgement, significant: bool, mean: float, low: float | None, high: float | None, what: str) -> str:
+    """Mean difference with its interval; lower is better."""
+    now: Judgement = "undecided" if not significant else "better" if mean < 0 else "worse"
+    text = with_interval(mean, low, high)
+    if now != expected:
+        raise Stale(f"{what} is {now}, not {expected}: {text}; mend the sentence")
+    return text
 
 
 def _exponent(row: Row, first: int, last: int | None) -> str:
