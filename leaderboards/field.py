@@ -51,7 +51,8 @@ def _shown(test: ClaimTest) -> str:
 
 
 def _tasks(verdicts: Sequence[Verdict], test: ClaimTest, state: str) -> str:
-    return ", ".join(verdict.task for verdict in verdicts if verdict.test == test and verdict.state == state)
+    own = [verdict for verdict in verdicts if verdict.test == test and verdict.state == state]
+    return ", ".join(verdict.task + "\\*" * (verdict.n > 0 and not verdict.fitted) for verdict in own)
 
 
 def chomsky(results: Results) -> str:

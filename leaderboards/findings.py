@@ -9,6 +9,7 @@ from factors import PROTOCOL
 
 from lgbench.claims.claim import ClaimSeeds, ClaimTest, read_claims
 from lgbench.claims.verdicts import Verdict, decide, latest
+from lgbench.contracts.names import FAMILIES
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.reports.claims import Judged, pair, summary
 from lgbench.results.boards import Board
@@ -17,9 +18,6 @@ from lgbench.results.metrics import Metric
 from lgbench.results.overall import Estimate
 
 HERE = Path(__file__).parent
-
-FAMILIES = ("dictionary-lookup", "dyck", "max-retrieval", "set-complement", "tomita")
-"""The families that come with lgbench."""
 
 NORMS = ("pre-norm", "post-norm", "peri-norm", "peri-init-norm", "attention-layer-norm", "attention-standardize")
 
@@ -66,8 +64,8 @@ PUBLISHED_ADAPTIVE = {
 
 
 def boards_of(results: Results) -> list[Board]:
-    """Board of each family."""
-    return results.boards("tvd", protocol=PROTOCOL)
+    """Board of each family that comes with lgbench."""
+    return [board for board in results.boards("tvd", protocol=PROTOCOL) if board.name in FAMILIES]
 
 
 RUNS = """

@@ -19,7 +19,7 @@ import classes
 import field
 import lengths
 from factors import PROTOCOL, cells, picture, tested
-from findings import OVERVIEW, tables, tvd
+from findings import OVERVIEW, boards_of, tables, tvd
 from internals import tables_of_internals
 from jinja2 import Environment, StrictUndefined
 from queries import Queries
@@ -63,7 +63,7 @@ def boards_page(results: Results) -> str:
 
 def pictures(results: Results, swept: Results) -> Iterator[tuple[Path, Spec]]:
     """Every picture with its specification."""
-    yield HERE / "overview.svg", figure(results.boards("tvd", protocol=PROTOCOL), slots(OVERVIEW, results.entry_order))
+    yield HERE / "overview.svg", figure(boards_of(results), slots(OVERVIEW, results.entry_order))
     maps = cells(results)
     yield HERE / "factors.svg", picture(maps, tested(maps))
     (readings,) = probed(results, protocol=PROTOCOL)

@@ -30,7 +30,9 @@ class PairedSample:
     common: tuple[int, ...]
     """The n common seeds."""
     failing: NDArray[np.bool_]
-    """(n,): whether one of the two entries has not fitted the seed."""
+    """(n,): whether one of the two entries has not fitted the seed; all false for a test of likeness."""
+    fitted: int
+    """Common seeds that every entry of the test has fitted."""
     first: float
     second: float
     """Means over the common seeds."""
@@ -73,11 +75,12 @@ def _sample(
         reasons.append(f"of {len(members)} tasks of {board.name}, {len(lacking)} have no run: {', '.join(lacking)}")
         seeds = {}  # no seed has all tasks
     against = variants[test.against][:1] if test.against is not None else []
-    lost = np.zeros_like(common) if test.expect == "alike" else failing(models, *variants[test.entry][:1], *against)
+    lost = failing(models, *variants[test.entry][:1], *against)
     return PairedSample(
         differences=(first - second)[common],
         common=tuple(np.array(models.seeds)[common].tolist()),
-        failing=lost[common],
+        failing=lost[common] & (test.expect != "alike"),
+        fitted=int((~lost[common]).sum()),
         first=first[common].mean().item() if common.any() else np.nan,
         second=second[common].mean().item() if common.any() else np.nan,
         seeds=seeds,
@@ -172,6 +175,8 @@ class Verdict:
     """95 % interval of the difference."""
     n: int = 0
     """Number of seeds."""
+    fitted: int = 0
+    """Number of these seeds at which every entry of the test fits the training range."""
     p: float | None = None
     """p of the t-test against the nearer end of the margin, corrected (Holm) for the tests of the claim."""
     seeds_needed: int | None = None
@@ -277,6 +282,7 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
         low=low,
         high=high,
         n=sample.n,
+        fitted=sample.fitted,
     )
     if sample.reason:
         return replace(numbers, state="undecided", reason=sample.reason)

@@ -35,8 +35,8 @@ def leaderboard(query: options.BoardQuery, form: str, baseline: str | None) -> N
     an entry may have. The effective length is the longest length up to which the mean is better than the metric's
     threshold, in training lengths. Each entry is also compared with the baseline alone.
 
-    Without --task, the first board has all families together, for the entries that ran all of them. The last line names the
-    protocols that are not shown.
+    Without --task, the first board has the families that come with lgbench together, for the entries that ran all of
+    them. The last line names the protocols that are not shown.
     """
     from lgbench.reports import boards
     from lgbench.results.published import shown

@@ -48,6 +48,9 @@ HARNESS_METRICS = (*CURVE_METRICS, *SOUNDNESS, LEARNING_RATE, LOSS_VARIANCE, DIV
 PART_KINDS = ("norm", "attention", "position")
 """The kinds of parts of a model, in the order in which an entry names them."""
 
+FAMILIES = ("dictionary-lookup", "dyck", "max-retrieval", "set-complement", "tomita")
+"""The families of tasks that come with lgbench."""
+
 Role = Literal["attention", "mlp"]
 """Role of a sublayer: "attention" for any sublayer that mixes positions, also a recurrent one or a state-space model; "mlp" for
 a sublayer that treats every position alone."""

@@ -115,13 +115,20 @@ def commands(claim: Claim, verdicts: Iterable[Verdict], results: str | None = No
 
 
 def summary(found: Judged) -> str:
-    """Count of confirmed tests, such as "2 of 6 predictions hold (1 refuted, 3 not run)". A test counts once on each task."""
-    states = [verdict.state for claim, verdicts in found for verdict in latest(claim, verdicts)]
+    """Count of confirmed tests, such as "2 of 6 predictions hold (1 refuted, 3 not run)". A test counts once on each task.
+
+    Tests that hold without a seed at which all entries fit the training range say little about generalization, and are
+    counted apart.
+    """
+    counting = [verdict for claim, verdicts in found for verdict in latest(claim, verdicts)]
+    states = [verdict.state for verdict in counting]
     predictions = counted(len(states), "prediction")
     if {*states} <= {"not run"}:
         return f"0 of {predictions} run"
     others = ", ".join(f"{states.count(state)} {state}" for state in STATES[1:] if state in states)
-    return f"{states.count('confirmed')} of {predictions} hold{f' ({others})' if others else ''}"
+    unfitted = sum(verdict.state == "confirmed" and not verdict.fitted for verdict in counting)
+    without = f", {unfitted} of them without a seed at which all entries fit" if unfitted else ""
+    return f"{states.count('confirmed')} of {predictions} hold{without}{f' ({others})' if others else ''}"
 
 
 def pair(test: ClaimTest, names: Sequence[str] = ()) -> str:
@@ -143,6 +150,13 @@ def number(verdict: Verdict) -> str:
     return f"{verdict.difference:+.4f}{ends}"
 
 
+def seed_count(verdict: Verdict) -> str:
+    """Number of seeds, such as "5", or "5, 2 fit" where not all fit the training range; empty without runs."""
+    if not verdict.n:
+        return ""
+    return str(verdict.n) if verdict.fitted == verdict.n else f"{verdict.n}, {verdict.fitted} fit"
+
+
 def _say_heading(claim: Claim, console: Console) -> None:
     say(f"{claim.name}: {claim.claim}", console, "bold")
     say(str(claim.source), console, "dim")
@@ -156,7 +170,7 @@ def verdict_table(verdicts: Sequence[Verdict], full: bool) -> Table:
     for verdict in verdicts:
         tasks = f" ({verdict.tasks} tasks)" if full and verdict.tasks > 1 else ""
         rows.append([verdict.task + tasks, pair(verdict.test, short(verdict.test.entries)), str(verdict.protocol)])
-        rows[-1] += [Styled(verdict.state, STYLES[verdict.state]), number(verdict), str(verdict.n) if verdict.n else ""]
+        rows[-1] += [Styled(verdict.state, STYLES[verdict.state]), number(verdict), seed_count(verdict)]
         if full:
             rows[-1] += ["" if verdict.first is None else f"{verdict.first:.4f} {verdict.second:.4f}"]
             rows[-1] += ["" if verdict.p is None else f"{verdict.p:.2g}"]

@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from lgbench.contracts import PRIMARY_METRIC, TRAINING_METRICS
+from lgbench.contracts.names import FAMILIES
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.protocols import ALL_PROTOCOLS
 from lgbench.results.boards import Board, BoardHeader, BoardKey, MeasuredBoard, TunedRate, not_fitted, ranked_rows, unsound
@@ -132,14 +133,21 @@ class Results(Database):
         return found
 
     def overall(self, metric: str, protocol: str | None = None, *, baseline: str | None = None) -> list[Overall]:
-        """Overall boards over all families, for each protocol with several families and a complete entry."""
+        """Overall boards, for each protocol with several families and a complete entry.
+
+        They are over the families that come with lgbench, so that a task of a pack changes no score; over all families if fewer
+        than two of these have run.
+        """
         chosen = self.chosen(metric, None, protocol)
         self.require_ranks(metric)
         entry = self.baseline(baseline)
         found: dict[tuple[int, int], dict[str, MeasuredBoard]] = defaultdict(dict)
         for each in self._measured(metric, chosen):  # of versions the newest first
             found[each.key.protocol, -each.key.metric_version].setdefault(each.key.name, each)
-        boards = (overall(tuple(families.values()), entry) for _, families in sorted(found.items()))
+        boards = []
+        for _, families in sorted(found.items()):
+            built_in = [each for name, each in families.items() if name in FAMILIES]
+            boards.append(overall(built_in if len(built_in) > 1 else [*families.values()], entry))
         return [board for board in boards if board]
 
     def one_protocol(

@@ -75,6 +75,7 @@ def test_a_verdict_that_one_failing_seed_makes_says_so(tmp_path, fits):
     without = np.delete(differences(new, old()), 3)
     assert verdict.state == "undecided" and stats.ttest_1samp(without, 0).pvalue < 0.05
     assert ("one failing seed makes this verdict: without seed 3 it is another" in verdict.reason) is not fits
+    assert verdict.fitted == (5 if fits else 4)
 
 
 def test_a_confirmation_is_decided_by_its_own_seeds_alone(tmp_path):

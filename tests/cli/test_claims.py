@@ -100,6 +100,19 @@ def test_one_claim_is_shown_in_full(folder):
     assert "lgbench run" not in done.stdout, "what is not installed cannot be run"
 
 
+@pytest.mark.parametrize("fitted", [0, 2])
+def test_a_prediction_that_holds_without_a_fitted_model_is_counted_apart(tmp_path, fitted):
+    unfitted = {"arch+new": around(0.3), "arch+old": around(0.5, sign=-1, spread=0.1)}
+    for own in unfitted.values():
+        for run in own[fitted:]:
+            run[8] = 0.5
+    write_runs(tmp_path / "results", unfitted)
+    write_claim(tmp_path / "claims", CLAIM)
+    said = invoked("claims", "new-norm", *options(tmp_path)).stdout
+    assert f"5, {fitted} fit" in said
+    assert ("1 of 1 prediction hold, 1 of them without a seed at which all entries fit." in said) is (fitted == 0)
+
+
 def test_json_has_every_number_and_nothing_else(folder):
     done = invoked("claims", "--json", *options(folder))
     found = {claim["name"]: claim for claim in json.loads(done.stdout)}

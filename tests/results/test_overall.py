@@ -165,6 +165,22 @@ def test_the_order_without_each_family_is_that_of_boards_without_it(tmp_path):
     assert "Order less alpha" in lgbench("leaderboard", "--results", tmp_path)
 
 
+def test_a_task_of_a_pack_leaves_the_board_of_the_families_of_lgbench_as_it_is(tmp_path):
+    def written(family, *entries):
+        for entry, level in entries:
+            for seed in range(3):
+                columns = {"task": family, "entry": entry, "seed": seed}
+                rows = simulated({8: 0.01, 16: level, 32: level + seed / 100}, **columns)
+                rows += simulated({8: 0.4, 16: 0.4, 32: 0.4}, weights="chance", **columns)
+                write_rows(tmp_path / f"{family}{entry}{seed}.parquet", rows)
+
+    written("max-retrieval", (PRE, 0.2), (GOOD, 0.1))
+    written("set-complement", (PRE, 0.2), (GOOD, 0.1))
+    before = Results(tmp_path).overall("tvd")
+    written("parity-check", (GOOD, 0.3))
+    assert [row.entry for row in before[0].rows] == [GOOD, PRE] and Results(tmp_path).overall("tvd") == before
+
+
 def test_scores_are_shares_of_context_free(folder):
     results = Results(folder)
     (board,), families = results.overall("tvd"), results.boards("tvd")

@@ -148,6 +148,6 @@ const verdictCell = (verdict) => {
     " ",
     element("span", { class: "mean" }, signed(verdict.difference)),
     " ",
-    element("span", { class: "interval" }, `${ends}${plural(verdict.n, "seed")}`),
+    element("span", { class: "interval" }, `${ends}${plural(verdict.n, "seed")}${verdict.fitted < verdict.n ? `, ${verdict.fitted} fit` : ""}`),
   );
 };
