@@ -77,6 +77,7 @@ def checks_of_plugin(plugin: Plugin, registry: Registry) -> list[Check]:
     for kind, name in ((kind, name) for kind, names in plugin.provides.items() for name in names):
         try:
             own += checks_of(catalogs[kind][name + label], registry)
+            catalogs[kind].found(name)  # without the label of a file
         except LgbenchError as clash:
             own.append(Check(f"{kind} {name}", "no other plugin has its name", partial(expect, False, str(clash))))
     return own

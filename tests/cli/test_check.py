@@ -189,6 +189,13 @@ def test_a_package_without_a_version_fails_and_the_message_says_why(installed):
     assert "    its package has the version '0.0.0', and results name plugins by version" in lines(check())
 
 
+def test_a_file_with_a_name_that_is_taken_is_told_so(file):
+    path = file(PLUGIN.replace('name = "latest"', 'name = "ema"'))
+    done = check(path)
+    assert done.exit_code == 1
+    assert lines(done).count("  FAILED no other plugin has its name") == 1
+
+
 def test_a_name_that_two_plugins_provide_fails_in_both_and_the_rest_is_checked(installed):
     installed("one", PLUGIN)
     installed("two", PLUGIN)

@@ -32,6 +32,8 @@ def regular(languages: Mapping[str, Definition]) -> Callable[[], Iterable[Task]]
 
     Raises ValueError with a sentence for a definition that cannot be read, and for an empty or finite language.
     """
+    if not isinstance(languages, Mapping):
+        raise ValueError(f"{languages!r} is no table of names and languages: expected one, as in {{'ends-in-b': '(a|b)*b'}}")
     tasks = [language(name, definition) for name, definition in languages.items()]
 
     @hookimpl
@@ -44,8 +46,8 @@ def regular(languages: Mapping[str, Definition]) -> Callable[[], Iterable[Task]]
 def language(name: str, definition: Definition, about: str = "", symbols: str = "") -> Task:
     """Task of a regular language. symbols: alphabet, where it is more than the symbols of the members.
 
-    Contexts are prefixes of members; whole members where some member cannot go on, as in a*b. With a single symbol there are no
-    strings of one length to tell apart, so the task is no `Language`. Raises the errors of :func:`regular`.
+    Contexts are prefixes of members; whole members where some member cannot go on, as in a*b. Where no length below 64 has
+    both members and non-members, as with a single symbol, the task is no `Language`. Raises the errors of :func:`regular`.
     """
     nfa = read(name, definition, frozenset(symbols))
     dfa = DFA.from_nfa(nfa).to_partial()
@@ -60,7 +62,16 @@ def language(name: str, definition: Definition, about: str = "", symbols: str = 
     kind = Prefixes if all(dfa.transitions.values()) else Members
     found = kind(name, nfa, dfa, sorted(alphabet))
     found.about = about or (f"Regular language {definition}" if isinstance(definition, str) else "")
-    return OneSymbol(found) if len(found.symbols) == 1 else found
+    return found if _tells_apart(found) else WithoutStrings(found)
+
+
+def _tells_apart(language: RegularLanguage) -> bool:
+    """Whether tests at every length find a length nearby with both members and non-members."""
+    try:
+        language.testable_length(0)
+    except ValueError:
+        return False
+    return True
 
 
 def read(name: str, definition: Definition, symbols: frozenset[str] = frozenset()) -> NFA:
@@ -86,6 +97,8 @@ def _from_table(name: str, table: Mapping[str, Any]) -> NFA:
         raise ValueError(f"{name}: the automaton has {keys!r}, expected a table with the keys {', '.join(TABLE)}")
     try:
         rows = {state: {str(symbol): to for symbol, to in row.items()} for state, row in table["transitions"].items()}
+        if isinstance(table["accepting"], str):  # its letters would be taken for states
+            raise TypeError
         named = {table["start"], *table["accepting"], *(to for row in rows.values() for to in row.values())}
     except (AttributeError, TypeError) as error:
         raise ValueError(f"{name}: the automaton has parts of another form: expected {FORM}") from error
@@ -205,8 +218,8 @@ class Members(RegularLanguage, WholeMembers):
 
 
 @final
-class OneSymbol(Task):
-    """A regular language over one symbol: no two strings have the same length, so there are none to tell apart.
+class WithoutStrings(Task):
+    """A regular language without strings of one length to tell apart, such as one over a single symbol, or of all strings.
 
     >>> task = language("even", "(aa)*")
     >>> inputs, distribution, _ = task.sample(3, Random(1))

@@ -15,7 +15,7 @@ from languages_pack_cases import compare, strings, text
 
 from lgbench import Answers, Language, Random
 from lgbench_languages import language, regular
-from lgbench_languages.regular import OneSymbol
+from lgbench_languages.regular import WithoutStrings
 from lgbench_languages.suite import RULES, suite
 
 SUITE = {task.name: task for task in suite()}
@@ -138,9 +138,10 @@ def test_counts_in_braces_are_no_symbols() -> None:
     assert language("mine", "a*", symbols="ab").answers == ("a", "b", "end")
 
 
-def test_a_language_of_one_symbol_has_no_strings_to_tell_apart() -> None:
-    task = language("mine", "(aa)*")
-    assert isinstance(task, OneSymbol) and not isinstance(task, Language)
+@pytest.mark.parametrize("expression", ["(aa)*", "(a|b)*", "(a|b){100}a*"])
+def test_a_language_without_strings_to_tell_apart_is_tested_without(expression: str) -> None:
+    task = language("mine", expression)
+    assert isinstance(task, WithoutStrings) and not isinstance(task, Language)
 
 
 @pytest.mark.parametrize(
@@ -157,9 +158,15 @@ def test_a_language_of_one_symbol_has_no_strings_to_tell_apart() -> None:
         (EVEN | {"transitions": {"even": ["a"]}}, "parts of another form: expected {'start': 'x', .*one next state a symbol"),
         (EVEN | {"transitions": {"even": {"a": ["even", "odd"]}}}, "parts of another form"),
         (EVEN | {"accepting": None}, "parts of another form"),
+        (EVEN | {"accepting": "even"}, "parts of another form"),
         ({"start": "even"}, r"the automaton has \['start'\], expected a table with the keys accepting, start, transitions"),
     ],
 )
 def test_bad_definitions_get_one_sentence(definition: object, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         regular({"mine": definition})  # type: ignore[dict-item]
+
+
+def test_languages_without_names_are_refused() -> None:
+    with pytest.raises(ValueError, match="no table of names and languages"):
+        regular(["a*"])  # type: ignore[arg-type]
