@@ -45,8 +45,6 @@ ENTRIES = (
     "lstm",
     "stack-rnn",
 )
-BASELINE = ENTRIES[0]
-"""Entry whose tasks make up a class: another has a score if it ran all of them."""
 
 
 class Score(NamedTuple):
@@ -60,16 +58,20 @@ class Score(NamedTuple):
 
 
 def scores(results: Results) -> list[Score]:
-    """Score of every entry on every class of which it ran all tasks, over the seeds that ran all of them."""
+    """Score of every entry on every class of which it ran all tasks, over the seeds that ran all of them.
+
+    A task counts once at least half as many entries ran it as ran any task of its class.
+    """
     kinds = {task.name: task.facts.kind for task in Registry.load().tasks if task.facts}
     shares: dict[str, list[dict[str, dict[int, float]]]] = {kind: [] for kind in CLASSES}
     for task in sorted(kinds.keys() & set(results.task_names)):
         boards = results.boards("tvd", task, PROTOCOL)
         own = _shares(max(boards, key=lambda board: board.task_version)) if boards else {}
-        if kinds[task] in CLASSES and BASELINE in own:
-            shares[kinds[task]].append(own)
+        if kinds[task] in CLASSES:
+            shares[kinds[task]].append({entry: own[entry] for entry in ENTRIES if entry in own})
     found = []
-    for kind, tasks in shares.items():
+    for kind, ran in shares.items():
+        tasks = [own for own in ran if own and 2 * len(own) >= max(map(len, ran))]
         for entry in ENTRIES:
             if tasks and all(entry in own for own in tasks):
                 seeds = sorted(set.intersection(*({*own[entry]} for own in tasks)))
