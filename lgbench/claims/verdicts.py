@@ -45,6 +45,8 @@ class PairedSample:
     """Largest possible difference of the metric."""
     reason: str = ""
     """Reason against any conclusion in spite of runs; empty without one."""
+    measurable: bool = True
+    """Whether the board has every length of the test; without one, further runs on the board decide nothing."""
 
     @property
     def n(self) -> int:
@@ -88,6 +90,7 @@ def _sample(
         sign=board.metric.sign,
         most=board.metric.highest - board.metric.lowest if test.exponent is None else np.inf,
         reason="; ".join(reasons),
+        measurable={*_lengths(models, test)} <= {*models.lengths},
     )
 
 
@@ -111,7 +114,7 @@ def _reasons(
             yield f"{entry} is not ranked: {reason}"
     lengths = _lengths(models, test)
     if lacking := sorted({*lengths} - {*models.lengths}):
-        yield f"the board has no length {', '.join(map(str, lacking))}"
+        yield f"the board has no length {', '.join(map(str, lacking))}; it has {', '.join(map(str, models.lengths))}"
     if test.exponent is not None:
         # Leaving out the seeds of values at or below 0 would bias the mean exponent. Not strict: values are a single row of
         # NaN where a length was not measured.
@@ -264,7 +267,8 @@ def _exception(verdict: Verdict, seeds: tuple[int, ...]) -> Verdict:
 def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
     """Verdict with numbers: with an uncorrected p before a test, final without p."""
     test, sample = part.test, part.samples.get(use)
-    lacking = wanted(claim, part.task, test, sample.seeds if sample else {})
+    present = sample.seeds if sample else {}
+    lacking = wanted(claim, part.task, test, present) if sample is None or sample.measurable else ()
     plain = Verdict(part.task, test, use, "not run", part.nothing, wanted=lacking)
     if sample is None:
         return plain

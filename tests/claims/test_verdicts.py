@@ -214,6 +214,13 @@ def test_the_difference_is_of_the_means_over_the_lengths_that_are_named(tmp_path
 EXPONENT = CLAIM.replace('against = "arch+old"', 'exponent = -1.0\nmargin = 0.1\nlengths = "all"\nmetric = "kl"')
 
 
+def test_a_length_that_the_board_lacks_is_an_obstacle_and_no_missing_run(tmp_path):
+    results = Results(write_runs(tmp_path / "results", {"arch+new": around(0.3), "arch+old": old(seeds=3)}))
+    (verdict,) = decide(claim_of(tmp_path, f"{CLAIM}lengths = [7, 16]"), results)
+    assert (verdict.state, verdict.wanted) == ("not run", ())
+    assert verdict.reason == "the board has no length 7; it has 8, 16, 32"
+
+
 def write_law(folder, law, seeds=5):
     kl = descriptions([lgbench_measurements.TotalVariation()])[0] | {"name": "kl", "high": None, "threshold": None}
     for seed in range(seeds):
