@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -157,7 +157,7 @@ class ClaimTest:
     def __post_init__(self) -> None:
         """Raise UsageError for contradictory keys."""
         if sum(other is not None for other in (self.against, self.value, self.exponent)) != 1:
-            raise UsageError("it needs one of against, an entry, value, a number, and exponent, a number")
+            raise UsageError("a test needs exactly one of `against` (an entry), `value` (a number) and `exponent` (a number)")
         if self.entry == self.against:
             raise UsageError(f"it compares {self.entry} with itself; name two entries")
         if self.exponent is not None and self.expect in ("better", "worse"):
@@ -262,8 +262,26 @@ def read_claim(path: Path) -> Claim:
         raise UsageError(f"{where}: it is no TOML: {printable(first_line(error))}") from None
     except OSError as error:
         raise UsageError(f"{where}: it cannot be read: {error.strerror}") from None
-    except (msgspec.ValidationError, UsageError) as error:
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}: {printable(f'{error}{_remedy(str(error), content)}')}") from None
+    except UsageError as error:
         raise UsageError(f"{where}: {printable(str(error))}") from None
+
+
+def _remedy(message: str, content: Mapping[str, Any]) -> str:
+    """Remedy for an error of msgspec, which names types of JSON and the place; empty where the message is enough."""
+    if not (place := re.search(r" - at `\$\.([\w.\[\]]+)`$", message)):
+        return ""
+    key, value = "", content
+    for key in re.findall(r"\w+", place[1]):
+        value = value[int(key) if isinstance(value, list) else key]
+    if message.startswith("Invalid enum value"):  # only tests have keys with a choice of words
+        return f": {get_type_hints(ClaimTest, include_extras=True)[key].__metadata__[0].description}"
+    if message.startswith("Expected `array`, "):
+        return "; write [[tests]], with two brackets" if key == "tests" else f'; write {key} = ["{value}"]'
+    if message.startswith("Expected `object`, ") and key in content:
+        return f"; write [{key}], with one bracket"
+    return ""
 
 
 def _require_known_keys(table: Any, known: Iterable[str]) -> None:
