@@ -24,9 +24,12 @@ Judged = Sequence[tuple[Claim, Sequence[Verdict]]]
 STYLES = {"confirmed": "bold green", "refuted": "bold red", "undecided": "yellow", "not run": "dim"}
 """Colours of verdicts. The words say the same, so reading a verdict needs no colour."""
 
+MAX_OBSTACLES = 5
+"""Largest number of claims with an obstacle in the list of all claims."""
+
 
 def show_claims(found: Judged, console: Console) -> None:
-    """Print claims with a line for each verdict, and the number of claims without one."""
+    """Print claims with a line for each verdict, and the number of claims without one, with obstacles to their runs."""
     decided = [(claim, [verdict for verdict in verdicts if verdict.state != "not run"]) for claim, verdicts in found]
     for claim, verdicts in decided:
         if verdicts:
@@ -35,7 +38,22 @@ def show_claims(found: Judged, console: Console) -> None:
     without = sum(not verdicts for _, verdicts in decided)
     more = f" {counted(without, 'claim', 'has', 'have')} no verdict." if without else ""
     say(f"{summary(found)}.{more}", console)
+    obstacles = _obstacles([judged for judged, (_, verdicts) in zip(found, decided, strict=True) if not verdicts])
+    for sentence in obstacles[:MAX_OBSTACLES]:
+        say(sentence, console)
+    if len(obstacles) > MAX_OBSTACLES:
+        say(f"and {len(obstacles) - MAX_OBSTACLES} more", console)
     say("With a claim's NAME, the same command shows it in full; with --missing, the commands for what was not run.", console)
+
+
+def _obstacles(found: Judged) -> list[str]:
+    """Sentence for each claim with an obstacle: a test was not run, and yet no run is missing."""
+    obstacles: list[str] = []
+    for claim, verdicts in found:
+        if reason := next((verdict.reason for verdict in verdicts if not verdict.wanted), ""):
+            nearest = reason.partition(" known: ")[0].removesuffix(";")  # all known names would fill a screen
+            obstacles.append(f"{claim.name} cannot be decided here: {nearest}{'' if nearest.endswith('?') else '.'}")
+    return obstacles
 
 
 def show_missing(found: Judged, results: str | None, console: Console) -> None:
@@ -45,6 +63,8 @@ def show_missing(found: Judged, results: str | None, console: Console) -> None:
         impossible = [] if lines else reasons([verdict for verdict in verdicts if verdict.state == "not run"])
         if lines or impossible:
             _say_heading(claim, console)
+        else:
+            say(f"{claim.name}: no run is missing.", console)
         for sentence in impossible:
             say(sentence, console)
         _print_commands(lines, console)

@@ -136,6 +136,21 @@ def test_the_commands_for_what_was_not_run_are_those_of_lgbench(folder):
     assert context.params["protocol"] == "quick" and context.params["results"] == folder / "results"
 
 
+def test_a_claim_that_lacks_no_run_says_so(tmp_path):
+    write_runs(tmp_path / "results", {"arch+new": around(0.3), "arch+old": around(0.5, sign=-1, spread=0.1)})
+    write_claim(tmp_path / "claims", CLAIM)
+    said = invoked("claims", "new-norm", "--missing", *options(tmp_path)).stdout
+    assert said.strip() == "new-norm: no run is missing."
+
+
+def test_the_list_names_the_obstacles_of_claims_without_a_verdict(folder):
+    for number in range(7):
+        write_claim(folder / "claims", CLAIM.replace('"alpha"', '"tomta-1"'), f"odd-{number}")
+    said = invoked("claims", *options(folder)).stdout.splitlines()
+    lines = [f"odd-{number} cannot be decided here: no task 'tomta-1'; did you mean 'tomita-1'?" for number in range(5)]
+    assert [line for line in said if "cannot" in line] == lines and "and 2 more" in said
+
+
 def test_a_reason_is_said_once_for_all_that_it_holds_for(folder):
     text = CLAIM.replace('["alpha"]', '["alpha", "gamma", "delta"]') + '[[tests]]\nentry = "arch+odd"\nagainst = "arch+old"\n'
     write_claim(folder / "claims", text.replace('["quick"]', '["quick", "paper"]'), "several")
