@@ -61,7 +61,11 @@ def fitted(text: str, stream: TextIO, hang: int = 0) -> str:
 
 def console(stderr: bool = False) -> Console:
     """Standard output or standard error as a rich console. A pipe is 200 columns wide and wraps nothing."""
-    from rich.console import Console
+    import rich.console
+
+    class Console(rich.console.Console):
+        def on_broken_pipe(self) -> None:
+            raise  # the BrokenPipeError, for the command to end well; rich exits with 1
 
     found = Console(stderr=True) if stderr else Console(file=_stream(), width=_columns(_stream()))
     return found if found.is_terminal else Console(file=found.file, width=200, soft_wrap=True)

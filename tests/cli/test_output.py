@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lgbench.cli.main import main
-from lgbench.cli.output import echo
+from lgbench.cli.output import console, echo
 from lgbench.results import run_files
 from lgbench.terminal import MAX_SENTENCE, printable, sentence
 
@@ -74,6 +74,16 @@ def test_what_is_printable_stays_and_the_rest_is_seen(text):
 
 def test_a_very_long_text_is_cut():
     assert len(sentence("x" * 10**7)) < MAX_SENTENCE + 10
+
+
+def test_a_table_whose_reader_goes_away_is_a_broken_pipe_and_no_exit(monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    with pytest.raises(BrokenPipeError):  # the command ends well then
+        console().print("a table")
 
 
 def test_letters_that_a_terminal_lacks_are_question_marks(monkeypatch):
