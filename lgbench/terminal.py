@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from math import ceil
 from textwrap import wrap
 
@@ -65,6 +66,18 @@ def counted(number: int, thing: str, one: str = "", several: str = "") -> str:
     """
     things = f"{thing[:-1]}ies" if thing.endswith("ry") else f"{thing}s"
     return f"{number} {thing if number == 1 else things} {one if number == 1 else several}".rstrip()
+
+
+def named_seeds(seeds: Sequence[int]) -> str:
+    """Sorted seeds for a reader.
+
+    >>> named_seeds([1, 3, 4, 5]), named_seeds([0])
+    ('seeds 1 and 3 to 5', 'seed 0')
+    """
+    known = set(seeds)
+    starts, ends = [n for n in seeds if n - 1 not in known], [n for n in seeds if n + 1 not in known]
+    parts = [str(a) if a == b else f"{a} to {b}" for a, b in zip(starts, ends, strict=True)]
+    return ("seed " if len(seeds) == 1 else "seeds ") + " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 def memory(size: float) -> str:

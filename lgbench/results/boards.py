@@ -195,7 +195,7 @@ class Board(BoardHeader):
     """Context-free baseline in each column, if known."""
     rows: tuple[Row, ...]
     incomplete: tuple[str, ...]
-    """A sentence for each entry and seed left out because of missing runs on tasks of the family."""
+    """A sentence for each entry with seeds left out because of missing runs on tasks of the family."""
     unsound: tuple[str, ...]
     """A sentence for each entry without a rank because of unsound answers."""
     lacking: dict[str, int]

@@ -19,9 +19,10 @@ from lgbench.experiment.protocols import ALL_PROTOCOLS
 from lgbench.results.boards import Board, BoardHeader, BoardKey, MeasuredBoard, TunedRate, not_fitted, ranked_rows, unsound
 from lgbench.results.columns import OOD, BoardValues, NotFitted, mean_of_known, models_and_context_free
 from lgbench.results.database import Database, packaged
-from lgbench.results.entries import BASELINE_ENTRY, find_entry, find_task
+from lgbench.results.entries import BASELINE_ENTRY, PREFIX, find_entry, find_task
 from lgbench.results.overall import Overall, overall
 from lgbench.results.steps import BoardSteps, board_steps
+from lgbench.terminal import named_seeds
 
 
 class Inside(NamedTuple):
@@ -291,21 +292,35 @@ class Results(Database):
 def _missing(
     boards: Sequence[MeasuredBoard], ran: Iterable[Ran]
 ) -> tuple[Mapping[BoardKey, list[str]], Mapping[BoardKey, dict[str, int]]]:
-    """Sentences on seeds with missing runs, by board, and numbers of seeds without the metric, by board and entry."""
+    """Sentences on seeds with missing runs, by board, and numbers of seeds without the metric, by board and entry.
+
+    An average of weights that lacks the runs that its entry lacks has no sentence of its own.
+    """
     tasks_of: dict[tuple[str, int, int], dict[tuple[str, int], set[str]]] = defaultdict(lambda: defaultdict(set))
+    raw: dict[str, str] = {}
     for model in ran:
         tasks_of[model.board][model.entry, model.seed].add(model.task)
+        raw[model.entry] = model.entry.removesuffix(f"@{model.weights}")
     incomplete: dict[BoardKey, list[str]] = defaultdict(list)
     lacking: dict[BoardKey, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for key, _, models, _ in boards:
         measured, tasks = models.measured_tasks, len(models.tasks)
+        seeds: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         for (entry, seed), own in tasks_of[key.without_metric].items():
             present = len(own.intersection(models.tasks))
             if 0 < present < tasks:
-                incomplete[key].append(f"{entry} seed {seed} has {present} of the {tasks} tasks and is left out")
+                seeds[entry][present].append(seed)
             elif present and measured.get((entry, seed), 0) < tasks:
                 lacking[key][entry] += 1
+        for entry, by_present in seeds.items():
+            if entry == raw[entry] or by_present != seeds.get(raw[entry]):
+                incomplete[key] += (_left_out(entry, own, f"{n} of the {tasks} tasks") for n, own in by_present.items())
     return incomplete, lacking
+
+
+def _left_out(entry: str, seeds: Sequence[int], tasks: str) -> str:
+    has, is_ = ("has", "is") if len(seeds) == 1 else ("have", "are")
+    return f"{entry.removeprefix(PREFIX)}: {named_seeds(seeds)} {has} {tasks} and {is_} left out"
 
 
 def _has_all(entries: Iterable[str], known: Collection[str]) -> bool:

@@ -23,7 +23,7 @@ from lgbench.results import file_format, run_files
 from lgbench.results.entries import Use, suffixes
 from lgbench.results.stored_runs import RunMetadata, StoredRun, stored_in
 from lgbench.submissions.inspection import found_in, inspected
-from lgbench.terminal import counted
+from lgbench.terminal import counted, named_seeds
 
 
 class Series(NamedTuple):
@@ -91,7 +91,7 @@ def _several_rates(series: Series, task: str, records: Sequence[ExperimentRecord
     for record in records:
         seeds[f"{record.train.lr:g}" if record.tuning else ""].add(record.seed)
     if len(seeds) > 1:
-        each = ", and ".join(f"{rate or 'none'} with {_ranges(sorted(own))}" for rate, own in sorted(seeds.items()))
+        each = ", and ".join(f"{rate or 'none'} with {named_seeds(sorted(own))}" for rate, own in sorted(seeds.items()))
         remedy = "make them in one results folder, whose tuning runs choose one"
         yield f"{series.entry} on {task} under {series.protocol} has several learning rates: {each}; {remedy}"
 
@@ -110,7 +110,7 @@ def _missing_seeds(series: Series, runs: Sequence[ExperimentRecord], family: Ite
         missing = sorted(set(range(count)) - there)
         if missing:
             yield (
-                f"{series.entry} on {task} under {series.protocol} lacks {_ranges(missing)}: every task of a family needs "
+                f"{series.entry} on {task} under {series.protocol} lacks {named_seeds(missing)}: every task of a family needs "
                 f"all seeds from 0, at least {least}; `{_command(task, runs[0], count)}` makes them"
             )
 
@@ -120,18 +120,6 @@ def _command(task: str, record: ExperimentRecord, seeds: int) -> str:
     optimizer = "" if record.optimizer == DEFAULT_OPTIMIZER else f" --optimizer {record.optimizer}"
     protocol = record.protocol.name
     return f"lgbench run --task {task} --arch {arch_of(record)}{optimizer} --protocol {protocol} --seeds 0:{seeds}"
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Sorted numbers for a reader.
-
-    >>> _ranges([1, 3, 4, 5]), _ranges([0])
-    ('seeds 1 and 3 to 5', 'seed 0')
-    """
-    known = set(numbers)
-    starts, ends = [n for n in numbers if n - 1 not in known], [n for n in numbers if n + 1 not in known]
-    parts = [str(a) if a == b else f"{a} to {b}" for a, b in zip(starts, ends, strict=True)]
-    return ("seed " if len(numbers) == 1 else "seeds ") + " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 RUNS = "runs"

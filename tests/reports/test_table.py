@@ -118,7 +118,7 @@ def test_a_table_says_what_it_is_about_and_who_is_left_out(boards):
     text = drawn(boards)
     for said in ("alpha: TVD", "lower is better", "mean over 2 tasks", "length 8", "quick/1", "task version 1"):
         assert said in text
-    assert "lost+norm seed 0 has 1 of the 2 tasks and is left out" in text
+    assert "lost+norm: seed 0 has 1 of the 2 tasks and is left out" in text
 
 
 def test_a_table_names_the_tasks_that_were_not_fitted_and_by_how_many_seeds(boards):
@@ -193,7 +193,7 @@ def test_markdown_holds_the_same_numbers_as_the_boards(boards):
             ends = "" if cell is None or cell.low is None else f" [{cell.low:.4f}, {cell.high:.4f}]"
             assert shown == ("-" if cell is None else f"{cell.mean:.4f}{ends}")
     assert text.startswith("### alpha: TVD")
-    assert "lost+norm seed 0" in text
+    assert "lost+norm: seed 0" in text
 
 
 def test_csv_has_one_line_a_cell_with_the_numbers_of_the_boards(boards):

@@ -368,7 +368,25 @@ def test_a_seed_that_lacks_runs_and_one_whose_runs_lack_the_metric_are_told_from
     (board,) = Results(tmp_path).boards("accuracy")
     assert [row.seeds for row in board.rows] == [(0,)]
     assert board.lacking == {"arch+norm": 1}
-    assert [sentence.split()[:3] for sentence in board.incomplete] == [["arch+norm", "seed", "2"]]
+    assert board.incomplete == ("arch+norm: seed 2 has 1 of the 2 tasks and is left out",)
+
+
+def test_seeds_and_averages_that_lack_the_same_runs_are_left_out_in_one_sentence(tmp_path):
+    def write(entry, seed, task, *weights):
+        rows = [simulated({8: 0.1}, entry=entry, seed=seed, task=task, family="alpha", weights=own) for own in weights]
+        write_rows(tmp_path / f"{entry}{task}{seed}.parquet", [row for own in rows for row in own])
+
+    for seed in range(3):
+        write("transformer+whole", seed, "alpha-1", "raw")
+        write("transformer+whole", seed, "alpha-2", "raw")
+        write("transformer+lost", seed, "alpha-1", "raw", "ema")
+        write("transformer+half", seed, "alpha-1", "raw", "ema")
+        write("transformer+half", seed, "alpha-2", "raw")
+    (board,) = Results(tmp_path).boards("tvd")
+    assert board.incomplete == (
+        "half@ema: seeds 0 to 2 have 1 of the 2 tasks and are left out",
+        "lost: seeds 0 to 2 have 1 of the 2 tasks and are left out",
+    )
 
 
 UNBOUNDED = descriptions([lgbench_measurements.TotalVariation()])[0] | {"name": "kl", "high": None, "threshold": None}
