@@ -116,7 +116,7 @@ def title(board: Board) -> str:
     version = "" if board.metric.version == 1 else f", {board.metric.label} version {board.metric.version}"
     trained = "in distribution" if board.protocol.is_external else "trained"
     return (
-        f"{board.name}: {board.metric.label} ({board.metric.direction}){tasks}, "
+        f"{board.title}: {board.metric.label} ({board.metric.direction}){tasks}, "
         f"{trained} to length {board.train_length}, protocol {board.protocol}, task version {board.task_version}{version}"
     )
 

@@ -104,7 +104,7 @@ def heading(
     """
     first, said = boards[0], [*where]
     if len(boards) == 1:
-        title = f"{first.name}: {title}"
+        title = f"{first.title}: {title}"
         said += [f"{over} {first.tasks} tasks"] if first.tasks > 1 else []
         said += [f"protocol {first.protocol}", f"task version {first.task_version}"]
     else:
@@ -122,7 +122,7 @@ def seeds_line(counts: Collection[int]) -> str:
 
 def panel_title(board: BoardHeader, boards: Sequence[BoardHeader]) -> list[str]:
     """Lines of a panel's title: the board's name and number of tasks, then protocol and versions where boards differ."""
-    said = [board.name]
+    said = [board.title]
     said += [f"({board.tasks} tasks)"] if board.tasks > 1 else []
     said += [str(board.protocol)] if len({other.protocol for other in boards}) > 1 else []
     same = [other for other in boards if (other.name, other.protocol) == (board.name, board.protocol)]

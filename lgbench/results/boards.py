@@ -137,7 +137,15 @@ class BoardHeader:
     protocol: ProtocolUse
     tasks: int
     """Number of tasks."""
+    only_task: str | None
+    """Name of the task, None for several."""
     train_length: int
+
+    @property
+    def title(self) -> str:
+        """Name of the board, with the only task of a family if its name is another, as in "dyck (dyck-2-5 alone)"."""
+        alone = self.only_task and self.name not in (self.only_task, self.only_task.partition("~")[0])
+        return f"{self.name} ({self.only_task} alone)" if alone else self.name
 
 
 class BoardKey(NamedTuple):

@@ -171,7 +171,7 @@ def _outlook(planned: Planned, mean: Difference) -> str:
 
 def _judged(board: BoardHeader, first: str, second: str, mean: Difference) -> str:
     """One sentence on the significantly better entry, or on the lack of significance."""
-    where = f"on {board.name} {mean.kind} under {board.protocol}"
+    where = f"on {board.title} {mean.kind} under {board.protocol}"
     if mean.n < MIN_PAIRED_SEEDS:
         common = f"they have {counted(mean.n, 'seed')} in common, and a test needs {MIN_PAIRED_SEEDS}"
         return f"The difference between {first} and {second} {where} is not significant: {common}."

@@ -274,7 +274,8 @@ class Results(Database):
         if described is None or not models.columns:
             return None
         train_length = rows["train_length"][0].as_py()  # equal in all rows
-        header = BoardHeader(key.name, described, key.task_version, protocol, len(models.tasks), train_length)
+        tasks, only = len(models.tasks), models.tasks[0] if len(models.tasks) == 1 else None
+        header = BoardHeader(key.name, described, key.task_version, protocol, tasks, only, train_length)
         return MeasuredBoard(key, header, models, context_free)
 
     def _learning_rates(self, ran: Iterable[Ran]) -> Mapping[tuple[str, int, int], dict[str, dict[str, list[TunedRate]]]]:

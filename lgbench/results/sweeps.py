@@ -193,7 +193,8 @@ def _swept(
         leave_out(f"{', '.join(others)} under {protocol}, where no entry has several values of {asked.setting}")
     trained = [length for length in pc.unique(own["train_length"]).to_pylist() if length]
     train_length = trained[0] if len(trained) == 1 else 0
-    header = BoardHeader(tasks[0] if len(tasks) == 1 else name, metric, task_version, protocol, len(tasks), train_length)
+    only = tasks[0] if len(tasks) == 1 else None
+    header = BoardHeader(only or name, metric, task_version, protocol, len(tasks), only, train_length)
     return header, {points[place]: models_and_context_free(part) for (place,), part in _parts(own, "point")}
 
 

@@ -12,6 +12,7 @@ from helpers.run_files import measured_by_all, simulated, write_rows
 from rich.console import Console
 
 from lgbench.reports import boards as boards_report
+from lgbench.reports.figure import heading, panel_title
 from lgbench.reports.tables import as_json, show
 from lgbench.results.leaderboard import Results
 
@@ -119,6 +120,18 @@ def test_a_table_says_what_it_is_about_and_who_is_left_out(boards):
     for said in ("alpha: TVD", "lower is better", "mean over 2 tasks", "length 8", "quick/1", "task version 1"):
         assert said in text
     assert "lost+norm: seed 0 has 1 of the 2 tasks and is left out" in text
+
+
+def test_titles_say_so_where_a_family_has_one_task_alone(tmp_path):
+    write_rows(tmp_path / "a.parquet", simulated({8: 0.1, 16: 0.2}, task="alpha-1", family="alpha"))
+    write_rows(tmp_path / "b.parquet", simulated({8: 0.1, 16: 0.2}, task="beta~0123abcd", family="beta"))
+    alpha, beta = Results(tmp_path).boards("tvd")
+    assert boards_report.title(alpha).startswith("alpha (alpha-1 alone): TVD")
+    assert heading([alpha], "TVD")[0] == "alpha (alpha-1 alone): TVD"
+    assert panel_title(alpha, [alpha, beta]) == ["alpha (alpha-1 alone)"]
+    assert boards_report.title(beta).startswith("beta: TVD")
+    (task,) = Results(tmp_path).boards("tvd", "alpha-1")
+    assert boards_report.title(task).startswith("alpha-1: TVD")
 
 
 def test_a_table_names_the_tasks_that_were_not_fitted_and_by_how_many_seeds(boards):
