@@ -96,6 +96,10 @@ def requested(results: Results, asked: PlotRequest, say: Callable[[str], None]) 
         raise UsageError(f"--fit writes the exponents of one board, and {len(boards)} are found; choose with --task")
     steps = _steps(results, asked) if asked.across == STEP.field else None
     found = _first_of_most_boards(boards)
+    results.require_entries(asked.named, found, asked.metric, asked.task, protocol, inside)
+    for board in boards:
+        for sentence in board.incomplete:
+            say(sentence if len(boards) == 1 else f"{board.title}: {sentence}")
     entries = chosen(found, asked.named, say)
     order = list(dict.fromkeys([*results.entry_order, *found]))
     if steps is not None:

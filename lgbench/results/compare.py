@@ -76,7 +76,8 @@ def compare(
     results.chosen(metric, name, protocol)
     results.require_ranks(metric)
     every = results.models(metric, name, protocol)
-    known = {entry for _, models in every for entry in models.entries}
+    known = {entry for _, models in every for entry in models.entries if models.seeds_of(entry)}
+    results.require_entries((first, second), known, metric, name, protocol)
     first, second = find_entry(first, known), find_entry(second, known)
     if first == second:
         raise UsageError(f"{first} cannot be compared with itself; name two entries")

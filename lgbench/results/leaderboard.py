@@ -217,6 +217,27 @@ class Results(Database):
         if not boards:
             raise UsageError(f"no {metric} in {self.place} for this task and protocol; leave one out to see all boards")
 
+    def require_entries(
+        self,
+        entries: Iterable[str],
+        known: Collection[str],
+        metric: str,
+        name: str | None = None,
+        protocol: str | None = None,
+        inside: Inside | None = None,
+    ) -> None:
+        """Raise UsageError for an entry of the folder that is not among the known ones of :meth:`boards`."""
+        for entry in entries:
+            if _has_all([entry], known) or not _has_all([entry], self._entries()):
+                continue  # a wrong name is told by find_entry
+            full = find_entry(entry, self._entries())
+            of_it = f"{full.partition('@')[0].removeprefix(PREFIX)}: "
+            boards = self.boards(metric, name, protocol, inside=inside)
+            reasons = [sentence for board in boards for sentence in board.incomplete if sentence.startswith(of_it)]
+            where = f" on {name}" if name else " on any board"
+            said = "; ".join(reasons) or f"its runs in {self.place} are of other tasks, protocols or metrics"
+            raise UsageError(f"no entry {entry!r}{where}: {said}")
+
     def layers(self, metric: str) -> list[int]:
         """Layers with readings of a probe; none for a number of whole models."""
         layers = "select distinct layer from results where metric = $metric and layer is not null order by layer"
@@ -226,7 +247,10 @@ class Results(Database):
         """Full name of an entry. The default baseline may have no runs."""
         if name is None:
             return BASELINE_ENTRY
-        return find_entry(name, (entry for (entry,) in self.rows("select distinct entry from models where entry is not null")))
+        return find_entry(name, self._entries())
+
+    def _entries(self) -> list[str]:
+        return [entry for (entry,) in self.rows("select distinct entry from models where entry is not null")]
 
     def values(self, metric: str, chosen: Chosen, every_step: bool = False) -> pa.Table:
         """Rows of boards, by sql/values.sql. The protocol is a number of :attr:`protocols`."""

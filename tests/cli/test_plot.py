@@ -138,3 +138,19 @@ def test_logarithmic_axes_say_how_many_means_they_leave_out(tmp_path):
     (cells,) = (rows for name, rows in json.loads(out.read_text())["datasets"].items() if name.startswith("cells"))
     assert [row["length"] for row in cells] == [16, 64]
     assert said not in plot("--task", "alpha", "--out", out, "--results", tmp_path).stderr
+
+
+def test_an_entry_that_is_left_out_is_named_and_one_that_is_elsewhere_is_no_misspelling(tmp_path):
+    for entry, tasks in (("pre-norm", ("alpha-1", "alpha-2")), ("my-norm", ("alpha-1",)), ("post-norm", ("beta",))):
+        for task in tasks:
+            rows = simulated({8: 0.1, 16: 0.5}, task=task, family=task.partition("-")[0], entry=f"transformer+{entry}")
+            write_rows(tmp_path / f"{entry}{task}.parquet", rows)
+    asked = ("--task", "alpha", "--out", tmp_path / "a.json", "--results", tmp_path)
+    left_out = "my-norm: seed 0 has 1 of the 2 tasks and is left out"
+    assert left_out in " ".join(plot(*asked).stderr.split())
+    elsewhere = f"its runs in {tmp_path} are of other tasks, protocols or metrics"
+    for entry, reason in (("my-norm", left_out), ("post-norm", elsewhere)):
+        said = f"no entry '{entry}' on alpha: {reason}"
+        assert said in " ".join(plot(*asked, "--entry", entry).stderr.split())
+        compared = invoked("compare", "pre-norm", entry, "--task", "alpha", "--results", tmp_path)
+        assert said in " ".join(compared.stderr.split())
