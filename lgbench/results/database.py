@@ -63,6 +63,7 @@ class Database:
             raise UsageError(f"no runs in {self.place}; `lgbench run` makes them{reasons}")
         self._guarded = False
         self.connection = duckdb.connect()
+        self.connection.execute("set enable_progress_bar = false")  # it is written to standard output, where data go
         # Queries ask for the same files several times.
         self.connection.execute("set parquet_metadata_cache = true")
         paths = ", ".join(map(_quoted, self.paths))
