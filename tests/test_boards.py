@@ -26,7 +26,7 @@ from lgbench.experiment.components import families_of, find_entries, find_tasks
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
-from lgbench.results.leaderboard import Results
+from lgbench.results.leaderboard import Inside, Results
 from lgbench.results.stored_runs import stored
 from lgbench.submissions.inspection import inspected
 
@@ -106,6 +106,38 @@ def test_a_rank_correlation_over_entries_is_that_of_scipy_over_their_means(scrip
     found = scripts["queries"].Queries(results, swept).correlation("attention_on_source", "dictionary-lookup", 128)
     expected = stats.spearmanr(*zip(*pairs, strict=True)).statistic
     assert found.startswith(f"{expected:.2f} [") and found.endswith(f"(n = {len(pairs)})")
+
+
+def test_models_that_are_the_same_count_once_in_a_rank_correlation(scripts, results, swept):
+    """Of the twelve norm schemes eight are models of their own in one layer without MLP, as on set complement."""
+    asked = {"metric": "logit_separation", "protocol": "standard/7"}
+    ((_, probes),) = results.models(asked["metric"], "set-complement", asked["protocol"], inside=Inside(None))
+    raw = [entry for entry in probes.entries if "@" not in entry]
+    found = scripts["queries"].Queries(results, swept).correlation("logit_separation", "set-complement", 56)
+    assert found.endswith(f"(n = {len(raw) - 4})")
+
+
+def test_differences_less_a_task_and_since_a_version_are_those_of_scipy(scripts, results, swept):
+    queries = scripts["queries"].Queries(results, swept)
+    sql = """select seed, avg(if(entry like '%+post-norm', value, null)) - avg(if(entry like '%+no-norm', value, null))
+        from (select entry, seed, task, avg(value) as value from final where family = 'tomita' and task != 'tomita-2'
+            and metric = 'tvd' and weights = 'raw' and on_boards and not in_distribution and protocol = 'standard'
+            and protocol_version = 7 and entry in ('transformer+post-norm', 'transformer+no-norm') group by all)
+        group by seed"""
+    found = queries.without("undecided", "post-norm", "no-norm", "tomita", "tomita-2")
+    assert found == spelt([gap for _, gap in results.connection.execute(sql).fetchall()])
+    sql = """select seed, sum(if(protocol_version = 7, value, -value)) from final where task = 'tomita-7' and metric = 'tvd'
+        and weights = 'raw' and length = 512 and entry = 'olmo-hybrid' and protocol = 'standard' and protocol_version >= 6
+        group by seed"""
+    found = queries.since("undecided", "olmo-hybrid", "tomita-7", 512, "standard/6")
+    assert found == spelt([gap for _, gap in results.connection.execute(sql).fetchall()])
+    with pytest.raises(scripts["queries"].Stale, match="is undecided, not better"):
+        queries.since("better", "olmo-hybrid", "tomita-7", 512, "standard/6")
+
+
+def spelt(gaps):
+    low, high = stats.ttest_1samp(gaps, 0).confidence_interval()
+    return f"{np.mean(gaps):+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def test_effects_of_norms_are_those_of_a_regression_on_their_places(scripts):

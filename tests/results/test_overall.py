@@ -10,6 +10,8 @@ from helpers.run_files import simulated, write_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lgbench_tasks
+from lgbench.contracts.names import FAMILIES
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import improvement, interquartile_mean, profile, resampled, stratified_interval
 
@@ -179,6 +181,10 @@ def test_a_task_of_a_pack_leaves_the_board_of_the_families_of_lgbench_as_it_is(t
     before = Results(tmp_path).overall("tvd")
     written("parity-check", (GOOD, 0.3))
     assert [row.entry for row in before[0].rows] == [GOOD, PRE] and Results(tmp_path).overall("tvd") == before
+
+
+def test_the_families_of_lgbench_are_those_of_its_plugin():
+    assert tuple(sorted({task.family for task in lgbench_tasks.lgbench_tasks()})) == FAMILIES
 
 
 def test_scores_are_shares_of_context_free(folder):
