@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,8 @@ from lgbench.experiment.record import Evaluation, ExperimentRecord, Training
 from lgbench.experiment.tuning import Tuning
 from lgbench.noise import Noise
 from lgbench.randomness import seeded
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,9 +222,30 @@ def with_dropout(scheme: NormScheme, rate: float, batch: int, positions: int) ->
     def output(spec: SublayerSpec) -> TensorModule:
         return Chain(dropout(spec), scheme.output(spec))
 
-    own = copy.copy(scheme)
-    vars(own).update(residual=residual, output=output)  # frozen dataclasses too
+    return with_methods(scheme, residual=residual, output=output)
+
+
+def with_methods(part: Part, **methods: Callable[..., Any]) -> Part:
+    """Copy of a part with other methods. A copy, because an architecture may look at the class of a part."""
+    own = copy.copy(part)
+    vars(own).update(methods)  # frozen dataclasses too
     return own
+
+
+def recorded(part: Part, **records: Callable[..., None]) -> Part:
+    """Copy of a part. After each named method the function in `records` receives the result and the method's arguments."""
+
+    def replaced(name: str, record: Callable[..., None]) -> Callable[..., Any]:
+        make = getattr(part, name)
+
+        def made(*arguments: Any, **named: Any) -> Any:
+            result = make(*arguments, **named)
+            record(result, *arguments, **named)
+            return result
+
+        return made
+
+    return with_methods(part, **{name: replaced(name, record) for name, record in records.items()})
 
 
 def has_dropout(model: object) -> bool:
@@ -291,7 +314,6 @@ def _reading(code: Position, ids: CurrentIds, count: int) -> Position:
         raise Unsupported(
             f"{code.name} reads no position ids, and the task gives them: use a position code that reads them, or nope"
         )
-    own = copy.copy(code)
 
     def told(make: Callable[..., Any]) -> Callable[..., Any]:
         def made(*arguments: Any) -> WithIds | None:
@@ -300,7 +322,6 @@ def _reading(code: Position, ids: CurrentIds, count: int) -> Position:
 
         return made
 
-    vars(own).update({method: told(getattr(code, method)) for method in ("rotate", "bias")})  # frozen dataclasses too
     # A row for each id, and ids may be larger than places.
-    vars(own)["embed"] = told(lambda width, positions: code.embed(width, count))
-    return own
+    embed = told(lambda width, positions: code.embed(width, count))
+    return with_methods(code, embed=embed, rotate=told(code.rotate), bias=told(code.bias))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 from torch import nn
 
 from lgbench.checkout import VERSION
-from lgbench.contracts import DEFAULT_OPTIMIZER, NO_NORM, PART_KINDS, Averager, NormScheme, Optimizer
+from lgbench.contracts import DEFAULT_OPTIMIZER, NO_NORM, PART_KINDS, Averager, Optimizer
 from lgbench.errors import Refused, Unsupported, UsageError, unknown
 from lgbench.experiment import tuning
 from lgbench.experiment.components import (
@@ -25,7 +24,7 @@ from lgbench.experiment.components import (
     undefined,
 )
 from lgbench.experiment.contexts import board_lengths, no_answer_counts
-from lgbench.experiment.experiment import Experiment, has_dropout
+from lgbench.experiment.experiment import Experiment, has_dropout, recorded
 from lgbench.experiment.protocols import Protocol, protocol_named
 from lgbench.experiment.record import PRECISIONS, ExperimentRecord, ProtocolUse, differences
 from lgbench.experiment.settings import (
@@ -216,9 +215,13 @@ def _require_model(experiment: Experiment) -> None:
     """Raise Unsupported if the model cannot be built, or if its norm scheme or its dropout has no effect."""
     norm, architecture = experiment.parts.get("norm"), experiment.architecture
     made: list[object] = []
-    watched = {**experiment.parts, "norm": _watched(norm, made)} if norm else experiment.parts
+
+    def keep(result: object, *given: object, **named: object) -> None:
+        made.append(result)
+
+    parts = {**experiment.parts, "norm": recorded(norm, **dict.fromkeys(_PLACES, keep))} if norm else experiment.parts
     try:
-        model = replace(experiment, parts=watched).build()
+        model = replace(experiment, parts=parts).build()
     except Exception as error:  # the code of an architecture or a part may raise anything
         raise Unsupported(reason(error, "building the model")) from error
     if experiment.train.dropout and not has_dropout(model):
@@ -237,21 +240,6 @@ _PLACES = ("embed", "residual", "output", "final", "query", "key", "head", "gain
 
 _IDLE = (nn.Identity.forward, nn.Sequential.forward)
 """`forward` methods of modules without an effect of their own."""
-
-
-def _watched(scheme: NormScheme, made: list[object]) -> NormScheme:
-    """Copy of a norm scheme. Whatever its methods return is appended to `made`."""
-
-    def watched(method: Callable[..., object]) -> Callable[..., object]:
-        def make(*given: object, **named: object) -> object:
-            made.append(method(*given, **named))
-            return made[-1]
-
-        return make
-
-    own = copy.copy(scheme)  # a copy, because an architecture may look at its class
-    vars(own).update({name: watched(getattr(scheme, name)) for name in _PLACES})  # frozen dataclasses too
-    return own
 
 
 def _acts(made: object) -> bool:

@@ -12,7 +12,6 @@ A place is a position counted from the end: 0 is the last position.
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -26,6 +25,7 @@ from torch import Tensor, nn
 
 from lgbench.contracts import AttentionInternals, AttentionSpec, Need, Role, SublayerInternals, SublayerSpec
 from lgbench.errors import lacks_memory
+from lgbench.experiment.experiment import recorded
 
 Take = Callable[[Tensor], Tensor]
 """Output of one query as a function of the values: (B, H, K, D) -> (B, H, 1, D)."""
@@ -232,11 +232,11 @@ class PartsSight(Sight):
             attentions[module] = spec
 
         norm, attention = parts.get("norm"), parts.get("attention")
-        recorded = {} if norm is None else {"norm": _recorded(norm, residual=residual, output=output, final=final)}
+        own = {} if norm is None else {"norm": recorded(norm, residual=residual, output=output, final=final)}
         if attention is not None:
-            recorded["attention"] = _recorded(attention, build=attend)
+            own["attention"] = recorded(attention, build=attend)
             self.needs: frozenset[Need] = attention.needs
-        super().__init__(build({**parts, **recorded}), where, tolerance)
+        super().__init__(build({**parts, **own}), where, tolerance)
         inside = set(self.model.modules())  # a method may have been called for a module that is not used
         self.attentions = {module: spec for module, spec in attentions.items() if module in inside}
         self.sublayers = [each for each in sublayers if each.module in inside]
@@ -299,24 +299,6 @@ class PartsSight(Sight):
 
     def _see_sublayer(self, number: int, own: Sublayer, module: nn.Module, given: tuple[Any, ...], answer: Tensor) -> None:
         self._add_sublayer(number, own.spec.role, own.spec.layer, given[0] if own.is_residual else None, answer)
-
-
-def _recorded(part: Any, **records: Callable[..., None]) -> Any:
-    """Copy of a part. After each named method the function in `records` receives the new module and the method's arguments."""
-    own = copy.copy(part)
-
-    def replaced(name: str, record: Callable[..., None]) -> Callable[..., Any]:
-        make = getattr(part, name)
-
-        def made(*arguments: Any, **named: Any) -> Any:
-            module = make(*arguments, **named)
-            record(module, *arguments, **named)
-            return module
-
-        return made
-
-    vars(own).update({name: replaced(name, record) for name, record in records.items()})  # frozen dataclasses too
-    return own
 
 
 def _norms(module: nn.Module, sublayer: nn.Module | None) -> Iterator[nn.Module]:
