@@ -107,14 +107,11 @@ class Catalog(Generic[Item]):
         return found[0] if found else None
 
     def _unlisted(self, name: str, stamp: str) -> list[Found[Item]]:
-        """Unlisted objects of a family, such as dyck-K-M, one from each plugin. Only members of the name's family are asked.
-
-        Of several families, the longest is the name's: dyck-of-mine-3 belongs to dyck-of-mine rather than dyck.
-        """
+        """Unlisted objects of a family, such as dyck-K-M, one from each plugin. Only members of the name's family are asked."""
         members = [each for found in self._items.values() for each in found if stamp in ("", each.origin.stamp)]
-        families = {family for each in members if (family := self._family(each.thing)) and name.startswith(f"{family}-")}
-        own = {each.origin: each for each in members if self._family(each.thing) == max(families, key=len, default=None)}
-        siblings = ((self._sibling_of(each.thing, name, origin), origin) for origin, each in own.items())
+        families = [(each, family) for each in members if (family := self._family(each.thing))]
+        own = {(each.origin, family): each for each, family in families if name.startswith(f"{family}-")}
+        siblings = ((self._sibling_of(each.thing, name, origin), origin) for (origin, _), each in own.items())
         return [Found.of(name, sibling, origin) for sibling, origin in siblings if sibling is not None]
 
     def _sibling_of(self, item: Item, name: str, origin: Distribution) -> Item | None:
