@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -189,8 +189,9 @@ def _example(argument: Tensor, varies: int | None) -> Tensor:
 @contextmanager
 def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varying) -> Iterator[Path]:
     """Temporary file with a compiled graph, for torch's current number of threads."""
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), _unlogged(), torch.no_grad():
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of PyTorch's own code
+        logging.getLogger("torch._inductor").setLevel(logging.ERROR)  # it warns of each operator
         path = Path(folder) / f"step{SUFFIX}"
         shapes = tuple({varying[place]: Dim.DYNAMIC} if place in varying else {} for place in range(len(arguments)))
         exported = torch.export.export(graph, tuple(arguments), dynamic_shapes=shapes if varying else None, strict=False)
@@ -198,18 +199,6 @@ def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varyi
         with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
             torch._inductor.aoti_compile_and_package(exported, package_path=str(path), inductor_configs=dict(SETTINGS))
         yield path
-
-
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    """Context without the compiler's warnings, one for each operator."""
-    logger = logging.getLogger("torch._inductor")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _loaded(path: Path) -> Function:
@@ -261,13 +250,6 @@ def captures(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-class Graph(Protocol):
-    """Captured function, such as a `torch.cuda.CUDAGraph`."""
-
-    def replay(self) -> None:
-        """Run the function again on the same memory."""
-
-
 class Captured:
     """Function of tensors as CUDA graphs, one for each shape of the arguments. A graph launches all kernels at once.
 
@@ -278,7 +260,7 @@ class Captured:
     def __init__(self, function: Callable[..., Any], say: Callable[[str], None]) -> None:
         self.function, self.say = function, say
         self.seen: set[Hashable] = set()
-        self.graphs: dict[Hashable, tuple[Graph, tuple[Tensor, ...], Any]] = {}
+        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]] = {}
         self.works = True
         self.stream: torch.cuda.Stream | None = None
         self.memory: Any = None
@@ -315,7 +297,7 @@ class Captured:
         torch.cuda.current_stream().wait_stream(self.stream)
         return result
 
-    def _capture(self, arguments: tuple[Tensor, ...]) -> tuple[Graph, tuple[Tensor, ...], Any]:
+    def _capture(self, arguments: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]:
         places = tuple(argument.clone() for argument in arguments)
         graph = torch.cuda.CUDAGraph()
         self.memory = self.memory or torch.cuda.graph_pool_handle()
