@@ -116,8 +116,6 @@ class BuiltByFunction(Architecture):
         try:
             with torch.no_grad():
                 logits = model.eval()(given)
-        except Unsupported:
-            raise
         except Exception as error:  # a stranger's model may raise anything
             why = message_of(error)
             raise Unsupported(f"the model of {self._where} fails on inputs of the shape {tuple(given.shape)}: {why}") from error
