@@ -69,7 +69,7 @@ class PopulationRunner:
 
         The checkpoint is in `folder`.
         """
-        assert not any(experiment.record.is_untuned for experiment in experiments)
+        assert all(each.record.tuning is None or each.record.tuning.chosen is not None for each in experiments)
         for distribution in self.loaded:
             distribution.source  # noqa: B018  # read before the training, since the files may be edited during it
         logged = self.loggers.following(experiments, folder) if self.loggers else nullcontext()

@@ -216,11 +216,6 @@ class ExperimentRecord:
         return other
 
     @property
-    def is_untuned(self) -> bool:
-        """Whether the learning rate awaits its tuning."""
-        return self.tuning is not None and self.tuning.chosen is None
-
-    @property
     def precision(self) -> str:
         """Floating-point precision of the models."""
         return self.protocol.precision
