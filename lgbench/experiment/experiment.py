@@ -101,11 +101,8 @@ class Experiment(Tested):
         Seed, task, learning rate, weight decay and warmup may differ. Parts use the numbers of positions, so the key includes
         both. A training process loads only the plugins in the metadata of all its runs, so the key includes the plugins.
         """
-        shared = replace(self.train, lr=0.0, weight_decay=0.0, warmup=0.0)
-        record = self.record
-        made_of = (record.entry, record.optimizer, record.options, record.averagers, record.precision)
         plugins = tuple(sorted(plugins_of([self])))
-        return (self.task.signature, made_of, shared, self.evaluate, *self._longest(), plugins)
+        return (self.program_key, self.train.steps, self.record.averagers, self.evaluate, self._longest(), plugins)
 
     @property
     def program_key(self) -> Hashable:
