@@ -173,15 +173,11 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "train.warmup": (0, 1),
     "train.average_every": (1, MAX_STEPS),
     "train.dropout": (0, MAX_DROPOUT),
-    "train.min_length": (1, MAX_LENGTH),
-    "train.max_length": (1, MAX_LENGTH),
     "evaluate.contexts": (1, MAX_AT_ONCE),
     "evaluate.strings": (MIN_STRINGS, MAX_AT_ONCE),
-    "evaluate.max_length": (1, MAX_LENGTH),
     "evaluate.points": (0, MAX_EVAL_STEPS),
     "evaluate.point_contexts": (1, MAX_AT_ONCE),
     "evaluate.point_strings": (0, MAX_AT_ONCE),
-    "evaluate.point_max_length": (1, MAX_LENGTH),
 }
 
 
