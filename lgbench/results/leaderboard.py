@@ -6,6 +6,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -357,13 +358,16 @@ def _has_all(entries: Iterable[str], known: Collection[str]) -> bool:
 
 
 def _rows_by_board(values: pa.Table) -> Iterator[tuple[BoardKey, pa.Table]]:
-    """Rows of each board, which are contiguous in the result of the query."""
-    keys = list(zip(*(values[name].to_pylist() for name in ("board", *BoardKey._fields[1:])), strict=True))
-    start = 0
-    for end in range(1, len(keys) + 1):
-        if end == len(keys) or keys[end] != keys[start]:
-            yield BoardKey(*keys[start]), values.slice(start, end - start)
-            start = end
+    """Rows of each board."""
+    yield from ((BoardKey(*key), own) for key, own in parts(values, "board", *BoardKey._fields[1:]))
+
+
+def parts(rows: pa.Table, *names: str) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+    """Parts of sorted rows with equal values in some columns."""
+    keys = list(zip(*(rows[name].to_pylist() for name in names), strict=True))
+    for key, own in groupby(range(len(keys)), keys.__getitem__):
+        places = list(own)
+        yield key, rows.slice(places[0], len(places))
 
 
 def _order(board: MeasuredBoard) -> tuple[Any, ...]:

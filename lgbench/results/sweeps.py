@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from lgbench.experiment.record import PRECISIONS
 from lgbench.results.boards import BoardHeader, Cell, cells_of
 from lgbench.results.columns import OOD, BoardValues, Column, ends, models_and_context_free, rounded, significant
 from lgbench.results.database import packaged
-from lgbench.results.leaderboard import Inside, Results
+from lgbench.results.leaderboard import Inside, Results, parts
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import share_interval
 
@@ -96,7 +95,7 @@ def sweeps(results: Results, asked: SweepRequest, leave_out: LeaveOut = lambda s
         if length not in measured:
             raise UsageError(f"length {length} was not measured; measured: {', '.join(map(str, measured))}")
     columns: list[Column] = [OF_TRAINING] if of_training else [("length", length) for length in asked.lengths] or [OOD]
-    boards = _parts(rows, "board", "task_version", "base", "metric_version")
+    boards = parts(rows, "board", "task_version", "base", "metric_version")
     swept = [own for key, part in boards if (own := _swept(results, asked, points, key, part, leave_out))]
     swept.sort(key=lambda own: (own[0].name, -own[0].task_version, str(own[0].protocol), -own[0].metric.version))
     every = [_sweep(*own, column, asked.setting, leave_out) for own in swept for column in columns]
@@ -195,15 +194,7 @@ def _swept(
     train_length = trained[0] if len(trained) == 1 else 0
     only = tasks[0] if len(tasks) == 1 else None
     header = BoardHeader(only or name, metric, task_version, protocol, len(tasks), only, train_length)
-    return header, {points[place]: models_and_context_free(part) for (place,), part in _parts(own, "point")}
-
-
-def _parts(rows: pa.Table, *names: str) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
-    """Parts of sorted rows with equal values in some columns."""
-    keys = list(zip(*(rows[name].to_pylist() for name in names), strict=True))
-    for key, own in groupby(range(len(keys)), keys.__getitem__):
-        places = list(own)
-        yield key, rows.slice(places[0], len(places))
+    return header, {points[place]: models_and_context_free(part) for (place,), part in parts(own, "point")}
 
 
 def _require_several(asked: SweepRequest, points: Sequence[SettingValue], known: Iterable[str]) -> None:
