@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -120,7 +119,7 @@ class Database:
     @cached_property
     def protocols(self) -> Mapping[int, ProtocolUse]:
         """Protocols with version and changes, by their numbers in the table `models`. Fills that table."""
-        uses = most_telling_first({_protocol(each) for each in self.labels.values()})
+        uses = most_telling_first({each.protocol for each in self.labels.values()})
         numbers = {use: number for number, use in enumerate(uses, 1)}
         named = _columns(self.labels, numbers, self.own)  # noqa: F841  # DuckDB finds the arrays by the name of the variable
         self.connection.execute("insert into models from named")
@@ -225,7 +224,7 @@ def _columns(
     named = suffixes({use for own in used.values() for use in own.values()})
     found: list[tuple[Any, ...]] = []
     for run_id, each in labels.items():
-        place = each.family, each.task, each.task_version, numbers[_protocol(each)]
+        place = each.family, each.task, each.task_version, numbers[each.protocol]
         trained = each.train.steps, each.train.max_length, run_id in own
         for weights, use in used[run_id].items():
             entry = each.entry + named[use.entry, use.protocol, use.plugins] + ("" if weights == "raw" else f"@{weights}")
@@ -241,10 +240,3 @@ def _uses(labels: RunLabels) -> Iterator[tuple[str, Use[tuple[str, str]]]]:
     for weights in ("raw", *labels.averagers):
         plugins = tuple(sorted(deciding(labels.plugins, weights)))
         yield weights, Use((labels.entry, weights), labels.task, protocol, plugins)
-
-
-def _protocol(labels: RunLabels) -> ProtocolUse:
-    """Protocol of a run. The order in which changes are written means nothing."""
-    use = labels.protocol
-    changes = tuple(sorted(use.changes))
-    return use if changes == use.changes else replace(use, changes=changes)  # a copy takes longer than all else of a run

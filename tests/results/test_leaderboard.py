@@ -294,15 +294,6 @@ def test_versions_protocols_and_changes_are_never_mixed(tmp_path):
     assert order == [(1, "quick/2", 1), (2, "quick/1", 1), (1, "quick/1", 2), (1, "quick/1", 1)]
 
 
-def test_the_order_in_which_changes_are_written_means_nothing(tmp_path):
-    changes = [("train.lr", "0.1"), ("train.steps", "5")]
-    for seed, own in enumerate((changes, changes[::-1])):
-        rows = simulated({8: 0.1, 16: 0.2}, seed=seed, **(CHANGED | {"changes": own}))
-        write_rows(tmp_path / f"{seed}.parquet", rows)
-    (board,) = Results(tmp_path).boards("tvd")
-    assert (board.rows[0].seeds, str(board.protocol)) == ((0, 1), "quick/1 train.lr=0.1 train.steps=5")
-
-
 def test_a_run_that_two_files_hold_counts_once(tmp_path):
     for name in ("here", "copies/there", "copies/again"):
         write_rows(tmp_path / f"{name}.parquet", simulated({8: 0.1, 16: 0.2}))
