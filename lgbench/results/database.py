@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib.resources import files
@@ -46,7 +45,7 @@ class Database:
         self.files: list[Path] = []
         self.left_out: list[str] = []
         self.labels: dict[str, RunLabels] = {}
-        self._measurements: Counter[bytes] = Counter()
+        self._measurements: dict[bytes, None] = {}  # each text once, for thousands of runs have the same
         if not self.folder.is_dir():
             missing = f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another"
             if reference is None:
@@ -79,7 +78,7 @@ class Database:
         else:
             self.files.append(path)
             self.labels.update((run.run_id, run.labels) for run in runs)
-            self._measurements.update(run.measurements for run in runs)
+            self._measurements.update(dict.fromkeys(run.measurements for run in runs))
 
     @property
     def place(self) -> str:
@@ -95,15 +94,12 @@ class Database:
     def metrics(self) -> tuple[Metric, ...]:
         """Metrics described by runs, in all versions: the primary metric first, then by name, newest version first.
 
-        Of several descriptions of one version, the one in most runs counts.
+        Of several descriptions of one version, the first counts.
         """
-        counts: Counter[Metric] = Counter()
-        for text, runs in self._measurements.items():
-            counts.update(dict.fromkeys(described({"measurements": json.loads(text)}), runs))
         found: dict[tuple[str, int], Metric] = {}
-        # The most frequent comes last and stays.
-        for metric in sorted(counts, key=lambda metric: (counts[metric], repr(metric))):
-            found[metric.name, metric.version] = metric
+        for text in self._measurements:
+            for metric in described({"measurements": json.loads(text)}):
+                found.setdefault((metric.name, metric.version), metric)
         return tuple(sorted(found.values(), key=lambda metric: (metric.name != PRIMARY_METRIC, metric.name, -metric.version)))
 
     @property

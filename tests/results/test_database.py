@@ -141,15 +141,6 @@ def test_a_footer_that_cannot_be_decoded_is_named_and_the_rest_is_ranked(tmp_pat
     assert results.boards("tvd")[0].rows[0].seeds == (0,)
 
 
-@pytest.mark.parametrize("strange", ["0", "9"])
-def test_the_description_that_most_files_have_counts(tmp_path, strange):
-    for name in ("1", "2"):
-        write_rows(tmp_path / f"{name}.parquet", simulated({8: 0.5}, seed=int(name)), measurements=[description()])
-    own = description(lower_is_better=False, threshold=0.99)
-    write_rows(tmp_path / f"{strange}.parquet", simulated({8: 0.5}, seed=3), measurements=[own])
-    assert Results(tmp_path).metrics == (Metric.of(lgbench_measurements.TotalVariation()),)
-
-
 def test_metrics_come_with_the_primary_one_first_and_new_versions_before_old_ones(tmp_path):
     own = [description(name="kl"), description(), description(name="kl", version=2), description(name="accuracy")]
     write_rows(tmp_path / "run.parquet", simulated({8: 0.5}), measurements=own)
