@@ -77,8 +77,8 @@ class Database:
             self.left_out.append(str(error))
         else:
             self.files.append(path)
-            self.labels.update((run.run_id, run.labels) for run in runs)
-            self._measurements.update(dict.fromkeys(run.measurements for run in runs))
+            self.labels.update((run.run_id, run.metadata.experiment) for run in runs)
+            self._measurements.update(dict.fromkeys(bytes(run.metadata.measurements) for run in runs))
 
     @property
     def place(self) -> str:

@@ -130,15 +130,6 @@ class LabelledRun(msgspec.Struct):
     run_id: str
     metadata: _Metadata = msgspec.field(name="footer")  # the name in published files
 
-    @property
-    def labels(self) -> RunLabels:
-        return self.metadata.experiment
-
-    @property
-    def measurements(self) -> bytes:
-        """JSON of the descriptions of metrics."""
-        return bytes(self.metadata.measurements)
-
 
 _metadata = msgspec.json.Decoder(_Metadata)
 _line = msgspec.json.Decoder(LabelledRun)
