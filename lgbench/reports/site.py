@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import metadata
 from importlib.resources import files
 from itertools import groupby
@@ -81,8 +80,8 @@ def pages(
     judged = [(claim, decide(claim, results, protocol)) for claim in claims]
     decided = [(claim, own) for claim, own in judged if any(verdict.state != "not run" for verdict in own)]
     index = _index(results, families, boards) | {
-        "overall": [asdict(own) | {"notes": overall_notes(own)} for own in summary],
-        "grids": [asdict(own) for own in _grids(results, families, boards, classes)],
+        "overall": [vars(own) | {"notes": overall_notes(own)} for own in summary],
+        "grids": list(_grids(results, families, boards, classes)),
         "tasks": dict(tasks or {}),
         "claims": documents_of(decided),
         "undecided": len(judged) - len(decided),
@@ -94,8 +93,7 @@ def pages(
     for number, use in enumerate(index["protocols"]):
         own = {str(i): each for i, each in enumerate(boards) if str(each.board.protocol) == use}
         steps = {i: _step_document(each.steps) for i, each in own.items() if each.steps}
-        # dataclasses.asdict copies every number: several seconds for thousands of runs
-        built = {i: msgspec.to_builtins(each.board) | {"notes": notes(each.board)} for i, each in own.items()}
+        built = {i: vars(each.board) | {"notes": notes(each.board)} for i, each in own.items()}
         data[f"boards-{number}"] = {"boards": built, "steps": steps}
         data[f"runs-{number}"] = {"runs": runs.get(use, {}), "internals": internals.get(use, {})}
     return _files(data, _summary(boards, runs))
@@ -148,7 +146,7 @@ def _index(results: Results, families: Mapping[str, Sequence[str]], boards: Sequ
     shown = {page_board.board.name for page_board in boards}
     used = {page_board.board.protocol for page_board in boards}
     return {
-        "metrics": {metric.key: asdict(metric) for metric in dict.fromkeys(each.board.metric for each in boards)},
+        "metrics": {metric.key: metric for metric in dict.fromkeys(each.board.metric for each in boards)},
         "families": [{"name": name, "tasks": tasks} for name, tasks in families.items() if {name, *tasks} & shown],
         "boards": [{"id": i} | _summary_of(page_board) for i, page_board in enumerate(boards)],
         "start": _start(results, boards),
@@ -259,7 +257,7 @@ def run_documents(results: Results, metadata: Mapping[str, Mapping[str, Any]], p
             about = metadata[run["run_id"]]
             run |= {name: _curve((curves or {}).get(name, ())) for name in CURVE_METRICS}
             run |= {"measurements": [metric.key for metric in described(about)]}
-            run |= {"about": _finite(_shown(about)), "tuning": _tuning(about)}
+            run |= {"about": _shown(about), "tuning": _tuning(about)}
             found[str(protocol)][entry].append(run)
     return {
         protocol: {entry: _each_tuning_once(own) for entry, own in sorted(by_entry.items())}
@@ -291,15 +289,6 @@ def _tuning(about: Mapping[str, Any]) -> dict[str, Any] | None:
     rates = sorted({*tuning.grid, *(run.lr for run in tuning.runs)})
     tried = [(lr, [losses.get((lr, seed)) for seed in tuning.seeds]) for lr in rates]
     return {"chosen": tuning.chosen, "steps": tuning.steps, "seeds": tuning.seeds, "tried": tried}
-
-
-def _finite(content: Any) -> Any:
-    """Content for JSON, with NaN and infinity as text."""
-    if isinstance(content, float) and not isfinite(content):
-        return str(content)
-    if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    return [_finite(value) for value in content] if isinstance(content, list | tuple) else content
 
 
 def _each_tuning_once(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -373,7 +362,7 @@ def _files(data: Mapping[str, Any], summary: str) -> dict[str, str]:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     page = environment.from_string(_packaged("page/page.html"))
     script = "\n".join(_packaged(f"page/{name}") for name in SCRIPTS)
-    plain = {name: json.dumps(content, separators=(",", ":"), allow_nan=False) for name, content in data.items()}
+    plain = {name: msgspec.json.encode(content).decode() for name, content in data.items()}
     return {
         "index.html": page.render(generator=f"lgbench {VERSION}", summary=summary, rules=rules, index=data["index"]),
         "page.css": _packaged("page/page.css"),
