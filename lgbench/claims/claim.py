@@ -17,7 +17,6 @@ from lgbench.contracts import METRIC_NAME, NAME, PRIMARY_METRIC
 from lgbench.errors import UsageError, first_line, unknown
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.settings import MAX_SEEDS
-from lgbench.terminal import printable
 
 PACKAGED = Path(__file__).parent / "published"
 """Claims of an installed lgbench: a copy of the folder leaderboards/claims of the repository."""
@@ -235,23 +234,22 @@ def default_folder() -> Path:
 def read_claims(folder: Path, names: Iterable[str] = ()) -> list[Claim]:
     """Claims of a folder, all or by name. Raises UsageError for the first unknown or broken claim."""
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {printable(str(folder))!r} of claims; name one that has TOML files")
+        raise UsageError(f"there is no folder {str(folder)!r} of claims; name one that has TOML files")
     paths = {path.stem: path for path in sorted(folder.glob("*.toml"))}
     if not paths:
-        raise UsageError(f"the folder {printable(str(folder))!r} has no claim; a claim is a file that ends with .toml")
+        raise UsageError(f"the folder {str(folder)!r} has no claim; a claim is a file that ends with .toml")
     wanted = list(dict.fromkeys(names)) or list(paths)
     for name in wanted:
         if name not in paths:
-            raise unknown("claim", printable(name), paths)
+            raise unknown("claim", name, paths)
     return [read_claim(paths[name]) for name in wanted]
 
 
 def read_claim(path: Path) -> Claim:
     """Claim of a file. Raises UsageError with the path for a broken file."""
-    where = printable(str(path))
     try:
         if not NAME.fullmatch(path.stem):
-            raise UsageError(f"{printable(path.stem)!r} cannot be its name: use lower-case letters, digits and single hyphens")
+            raise UsageError(f"{path.stem!r} cannot be its name: use lower-case letters, digits and single hyphens")
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         _require_known_keys(content, {"claim", "source", "runs", "tests", "note"})
         for table, kind in (("source", Source), ("runs", Runs), ("tests", ClaimTest)):
@@ -259,13 +257,13 @@ def read_claim(path: Path) -> Claim:
                 _require_known_keys(own, {field.name for field in fields(kind)})
         return msgspec.convert(content | {"name": path.stem}, Claim, dec_hook=_seeds)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{where}: it is no TOML: {printable(first_line(error))}") from None
+        raise UsageError(f"{path}: it is no TOML: {first_line(error)}") from None
     except OSError as error:
-        raise UsageError(f"{where}: it cannot be read: {error.strerror}") from None
+        raise UsageError(f"{path}: it cannot be read: {error.strerror}") from None
     except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: {printable(f'{error}{_remedy(str(error), content)}')}") from None
+        raise UsageError(f"{path}: {error}{_remedy(str(error), content)}") from None
     except UsageError as error:
-        raise UsageError(f"{where}: {printable(str(error))}") from None
+        raise UsageError(f"{path}: {error}") from None
 
 
 def _remedy(message: str, content: Mapping[str, Any]) -> str:
