@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,8 +81,9 @@ def claims(
     if not make and not missing and _is_named("results") and not asked.results.is_dir():
         options.opened(asked.results)  # raises UsageError: the folder is misspelt, and not one to come
     found = read_claims(claims_folder or default_folder(), names)
-    failures = _run(found, asked) if make else []
-    judged = _judged(found, asked)
+    registry = installed(asked.plugins)
+    failures = _run(found, asked, registry) if make else []
+    judged = _judged(found, asked, registry)
     where = None if asked.results == options.RESULTS else str(asked.results)
     if as_json:
         echo_data(json_text(shown.documents(judged, where)))
@@ -118,7 +119,7 @@ def _is_named(option: str) -> bool:
     return click.get_current_context().get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
 
 
-def _judged(found: Sequence[Claim], asked: ClaimRuns) -> list[tuple[Claim, list[Verdict]]]:
+def _judged(found: Sequence[Claim], asked: ClaimRuns, registry: Registry) -> list[tuple[Claim, list[Verdict]]]:
     """Claims with verdicts. Verdicts name obstacles to missing runs on this machine."""
     from lgbench.claims.missing import with_obstacles
     from lgbench.claims.verdicts import decide
@@ -126,7 +127,6 @@ def _judged(found: Sequence[Claim], asked: ClaimRuns) -> list[tuple[Claim, list[
 
     runs = _opened(asked.results)
     _check_protocol(found, runs, asked.protocol)
-    registry = installed(asked.plugins)
     families, protocol = families_of(registry), None if asked.protocol == ALL_PROTOCOLS else asked.protocol
     return [(claim, with_obstacles(claim, decide(claim, runs, protocol, families), registry)) for claim in found]
 
@@ -147,14 +147,14 @@ def _opened(results: Path) -> Results | None:
     return options.opened(results) if results.is_dir() and any(run_files.find(results)) else None
 
 
-def _run(found: Sequence[Claim], asked: ClaimRuns) -> list[str]:
+def _run(found: Sequence[Claim], asked: ClaimRuns, registry: Registry) -> list[str]:
     """Make missing runs of claims as by `lgbench run`, and return failures. Raises UsageError for impossible runs."""
     from lgbench.claims.claim import ClaimSeeds
     from lgbench.claims.missing import orders, require_possible
 
-    registry, failures = installed(asked.plugins), []
     for claim in found:
         require_possible(claim, registry)
+    failures = []
     for claim in found:
         name = asked.protocol or claim.runs.protocols[0]
         runs = replace(claim.runs, protocols=(name,), seeds=ClaimSeeds(asked.seeds) if asked.seeds else claim.runs.seeds)
@@ -164,8 +164,7 @@ def _run(found: Sequence[Claim], asked: ClaimRuns) -> list[str]:
             echo(f"{claim.name} lacks no run under {name}")
         for order in lacking:
             own = dict(average=order.average or None, seeds=order.seeds, protocol=name, probe=order.probes)
-            given = {each.name: getattr(asked, each.name) for each in fields(ClaimRuns)}
-            request = RunOptions(order.tasks, order.archs, **(given | own))
+            request = RunOptions(order.tasks, order.archs, **(vars(asked) | own))
             try:
                 run_request(request, registry)
             except RunFailed as error:
