@@ -258,11 +258,7 @@ def submit(runs: Sequence[Path], folder: Path) -> None:
     """
     from lgbench.submissions import submission
 
-    try:
-        registry = installed()
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted; nothing was filed") from None
-    done = submission.submit(runs, folder, registry)
+    done = submission.submit(runs, folder, installed())
     if done.before:
         echo(f"{counted(done.before, 'run')} filed before, with the same content")
     if done.file:
