@@ -73,7 +73,6 @@ class Results(Database):
         super().__init__(folder, reference)
         # A page or many comparisons ask for the same boards again and again.
         self._known: dict[tuple[str, Chosen], list[MeasuredBoard]] = {}
-        self._ranked: dict[tuple[str, Chosen], list[MeasuredBoard]] = {}
 
     def boards(
         self,
@@ -278,8 +277,6 @@ class Results(Database):
 
     def _to_rank(self, metric: str, chosen: Chosen) -> list[MeasuredBoard]:
         """Boards before ranking, with the seeds not fitted; ranked by the ID mean if nothing was learned on the only task."""
-        if (metric, chosen) in self._ranked:
-            return self._ranked[metric, chosen]
         primary = self._measured(PRIMARY_METRIC, chosen._replace(inside=None))
         lost = _seeds_not_fitted(primary)
         unlearned = _unlearned(primary, lost)
@@ -288,7 +285,6 @@ class Results(Database):
             place = each.key.without_metric
             models = replace(each.models, unlearned=place in unlearned, not_fitted=lost.get(place, {}))
             found.append(each._replace(models=models))
-        self._ranked[metric, chosen] = found
         return found
 
     def _board(self, metric: str, key: BoardKey, rows: pa.Table) -> MeasuredBoard | None:
