@@ -49,10 +49,6 @@ class Refused(RunFileError):
         self.sentences = tuple(sentences)
 
 
-class Unverified(LgbenchError):
-    """Results without confirmation by a second run."""
-
-
 class WorkerError(Exception):
     """Error in another process, as a sentence with type, file and line."""
 

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from lgbench.cli import options
 from lgbench.cli.output import complain, console, echo, echo_data, installed
-from lgbench.errors import Interrupted, Unverified, UsageError
+from lgbench.errors import Interrupted, LgbenchError, UsageError
 from lgbench.terminal import counted
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def verify(runs: Sequence[Path], asked: RerunRequest) -> None:
     agreed = sum(outcome.agrees for outcome in outcomes)
     if wrong or agreed < len(outcomes):
         refused = "; see above for what was refused" if wrong else ""
-        raise Unverified(f"{agreed} of {len(outcomes)} runs verified{refused}")
+        raise LgbenchError(f"{agreed} of {len(outcomes)} runs verified{refused}")
     wide = f", {allowed} instead of {Tolerance()}" if allowed.is_wide else ""
     echo(f"{agreed} of {len(outcomes)} runs verified{wide}")
 
