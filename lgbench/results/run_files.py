@@ -244,12 +244,9 @@ def checked(path: Path) -> CheckedFile:
 
 def _bytes(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise RunFileError(f"{path} cannot be read: {error.strerror}") from error
-    if not content:
-        raise RunFileError(f"{path} is empty")
-    return content
 
 
 def read(path: Path) -> pa.Table:
