@@ -159,7 +159,9 @@ class CheckedFile(NamedTuple):
 
     def runs(self) -> list[PackedRun]:
         """Runs, in the order of their rows. Raises RunFileError with the reason."""
-        return self._packed() if self.is_submission else [PackedRun(self.run_id, self.parquet.num_rows, "", self._metadata())]
+        if self.is_submission:
+            return self._packed()
+        return [PackedRun(self.run_id, self.parquet.num_rows, "", json.loads(self.parquet.metadata[METADATA_KEY]))]
 
     def tables(self) -> Iterator[tuple[PackedRun, pa.Table]]:
         """Runs with their rows. Raises RunFileError with the reason."""
@@ -171,15 +173,6 @@ class CheckedFile(NamedTuple):
                 raise RunFileError(f"{where}: its rows are of another run, or of several")
             yield run, own
             start += run.rows
-
-    def _metadata(self) -> dict[str, Any]:
-        try:
-            found = json.loads(self.parquet.metadata[METADATA_KEY])
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise RunFileError(f"{self.path} is not a run of lgbench: its metadata are not a JSON object")
-        return found
 
     @property
     def run_id(self) -> str:
