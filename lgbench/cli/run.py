@@ -139,10 +139,7 @@ def _lacking(found: Mapping[Path, Experiment], save_weights: bool) -> list[str]:
 
     lacking: Counter[str] = Counter()
     for path, experiment in found.items():
-        try:
-            about = metadata(path)
-        except RunFileError:  # reported by readers of results
-            continue
+        about = metadata(path)
         known = {(metric.name, metric.version) for metric in described(about)}
         for each in experiment.measurements:
             if each.source(experiment.task) and (each.name, each.version) not in known:
