@@ -146,8 +146,6 @@ def _of_seeds(models: BoardValues, test: ClaimTest, values: Floats) -> Floats:
     if test.exponent is None:
         means: Floats = values.mean(0)
         return means
-    if len(values) < 2:  # a length of the test was not measured
-        return np.full(values.shape[1], np.nan)
     return statistics.exponents(np.array(_lengths(models, test)), values)
 
 

@@ -194,8 +194,8 @@ class Exponent:
 
 
 def exponents(lengths: Floats, values: Floats) -> Floats:
-    """Slopes (S,) of log values (L, S) over log lengths (L,), by least squares; NaN for columns with a value not above 0."""
-    if len(lengths) < 2:
+    """Slopes (S,) of log values (L, S) over log lengths (L,), by least squares; NaN for values not above 0, or a single row."""
+    if len(values) < 2:
         return np.full(values.shape[1], np.nan)
     known = np.where(values > 0, values, np.nan)
     x = np.log(lengths) - np.log(lengths).mean()
