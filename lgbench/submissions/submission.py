@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from lgbench.atomic_files import created
 from lgbench.contracts import DEFAULT_OPTIMIZER, Task
@@ -221,8 +221,5 @@ def _unreleased(plugin: LoadedPlugin) -> str | None:
         return None
     if plugin.installed not in ("index", "wheel"):
         return _INSTALLED.get(plugin.installed, "was installed in a way that the run does not say")
-    try:
-        version = Version(plugin.version)
-    except InvalidVersion:
-        return "has no version of a release"
+    version = Version(plugin.version)
     return "has a version that is not released" if version.is_devrelease or version.local else None

@@ -228,7 +228,6 @@ def test_two_versions_are_compared_by_their_names_and_a_name_for_both_is_refused
         ({"installed": "unknown"}, "was installed in a way that the run does not say"),
         ({"version": "0.1.dev3"}, "has a version that is not released"),
         ({"version": "1.0+local"}, "has a version that is not released"),
-        ({"version": "newest"}, "has no version of a release"),
     ],
 )
 def test_runs_with_plugins_that_others_cannot_install_are_not_published(saved_runs, change, why):
