@@ -158,11 +158,9 @@ class Database:
 
     def guard(self) -> None:
         """Restrict later queries to reading the files of the folder, without extensions and changes of settings."""
-        own = [str(path.absolute()) for path in self.files]
-        if self.paths != own:  # DuckDB may not search for patterns from now on
-            self._answer(lambda: self.connection.execute("create table kept as from results"))
-            self.connection.execute("create or replace view results as from kept")
-        self.connection.execute(f"set allowed_paths = [{', '.join(map(_quoted, own))}]")
+        # As patterns and as they are: DuckDB searches for the pattern, and then opens the file.
+        allowed = dict.fromkeys([*self.paths, *(str(path.absolute()) for path in self.files)])
+        self.connection.execute(f"set allowed_paths = [{', '.join(map(_quoted, allowed))}]")
         self.connection.execute("set enable_external_access = false; set lock_configuration = true")
         self._guarded = True
 
