@@ -84,6 +84,8 @@ def change(text: str) -> tuple[str, str]:
 
 FILE = click.Path(path_type=Path)
 """File or folder."""
+EXISTING = click.Path(exists=True, path_type=Path)
+"""File or folder that is there."""
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 

@@ -134,7 +134,7 @@ class RerunRequest:
 
 
 @click.command()
-@click.argument("runs", type=options.FILE, nargs=-1, required=True)
+@click.argument("runs", type=options.EXISTING, nargs=-1, required=True)
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
@@ -241,7 +241,7 @@ def _drawn(found: Sequence[StoredRun], asked: RerunRequest) -> list[StoredRun]:
 
 
 @click.command()
-@click.argument("runs", type=options.FILE, nargs=-1, required=True)
+@click.argument("runs", type=options.EXISTING, nargs=-1, required=True)
 @click.option(
     "--out",
     "folder",

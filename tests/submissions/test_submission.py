@@ -276,15 +276,23 @@ def test_a_run_within_a_submission_file_that_is_not_as_it_was_filed_is_named(fil
     assert any(sentence.startswith(f"{filed_in(filled)}, run ") and why in sentence for sentence in said), said
 
 
-def test_the_command_says_what_was_filed_and_what_to_do_next(made, board, installed):
+def test_the_command_says_what_was_filed_and_what_to_do_next(made, board, installed, tmp_path):
     done = with_plugins(installed, "submit", made[0].parent, "--out", board)
     assert done.exit_code == 0
     assert f"{len(made)} runs filed in {filed_in(board)}; next: run `make boards`" in done.output
     again = with_plugins(installed, "submit", made[0].parent, "--out", board)
     assert again.exit_code == 0
     assert again.output == f"{len(made)} runs filed before, with the same content\n"
-    refused = with_plugins(installed, "submit", *made[1:3], made[0].parent / "nowhere", "--out", board)
+    broken = tmp_path / "broken.parquet"
+    broken.write_text("no run")
+    refused = with_plugins(installed, "submit", *made[1:3], broken, "--out", board)
     assert refused.exit_code == 1 and "lgbench: nothing was filed, for 1 reason:" in refused.stderr
+
+
+@pytest.mark.parametrize("arguments", [("verify", "nowhere"), ("submit", "nowhere", "--out", "board")])
+def test_runs_that_are_not_there_are_wrong_usage(installed, arguments):
+    refused = with_plugins(installed, *arguments)
+    assert refused.exit_code == 2 and "Path 'nowhere' does not exist" in refused.stderr
 
 
 WITH_THE_TASKS = f"""
