@@ -108,6 +108,11 @@ class Queries:
         now, before = (self._seeds(entry, name, length, protocol) for protocol in (PROTOCOL, earlier))
         return _paired(expected, np.subtract(now, before), f"{entry} on {name} since {earlier}")
 
+    def judged_at(self, expected: Judgement, first: str, second: str, name: str, length: int, protocol: str = PROTOCOL) -> str:
+        """Difference of two entries at a length, paired by seed."""
+        one, other = (self._seeds(entry, name, length, protocol) for entry in (first, second))
+        return _paired(expected, np.subtract(one, other), f"{first} against {second} on {name} at {length}")
+
     def effect(self, expected: Judgement, place: str, name: str) -> str:
         """Effect of a norm at a place, over all twelve schemes, or on the retrieval model, as in "LayerNorm at 0.001".
 

@@ -117,7 +117,7 @@ def test_models_that_are_the_same_count_once_in_a_rank_correlation(scripts, resu
     assert found.endswith(f"(n = {len(raw) - 4})")
 
 
-def test_differences_less_a_task_and_since_a_version_are_those_of_scipy(scripts, results, swept):
+def test_differences_less_a_task_since_a_version_and_at_a_length_are_those_of_scipy(scripts, results, swept):
     queries = scripts["queries"].Queries(results, swept)
     sql = """select seed, avg(if(entry like '%+post-norm', value, null)) - avg(if(entry like '%+no-norm', value, null))
         from (select entry, seed, task, avg(value) as value from final where family = 'tomita' and task != 'tomita-2'
@@ -133,6 +133,11 @@ def test_differences_less_a_task_and_since_a_version_are_those_of_scipy(scripts,
     assert found == spelt([gap for _, gap in results.connection.execute(sql).fetchall()])
     with pytest.raises(scripts["queries"].Stale, match="is undecided, not better"):
         queries.since("better", "olmo-hybrid", "tomita-7", 512, "standard/6")
+    sql = """select seed, sum(if(entry = 'lstm', value, -value)) from final where task = 'tomita-6' and metric = 'tvd'
+        and weights = 'raw' and length = 512 and entry in ('lstm', 'transformer+pre-norm') and protocol = 'standard'
+        and protocol_version = 7 group by seed having count(*) = 2"""
+    found = queries.judged_at("better", "lstm", "pre-norm", "tomita-6", 512)
+    assert found == spelt([gap for _, gap in results.connection.execute(sql).fetchall()])
 
 
 def spelt(gaps):
