@@ -237,9 +237,12 @@ def checked(path: Path) -> CheckedFile:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise RunFileError(f"{path} cannot be read: {error.strerror}") from error
+    if not content:
+        raise RunFileError(f"{path} is empty")
+    return content
 
 
 def read(path: Path) -> pa.Table:

@@ -80,7 +80,7 @@ BAD = {
     "is damaged or was changed: its content does not fit its checksum": lambda path: path.write_bytes(
         write_rows(path.with_name("whole"), ROWS).read_bytes()[:-40]
     ),
-    "no readable Parquet file (Parquet file size is 0 bytes": Path.touch,
+    "is empty": Path.touch,
     "no rows": lambda path: run_files.write(path, table([]), {}),
     "columns differ": lambda path: pq.write_table(OTHER_TYPES.replace_schema_metadata({b"lgbench": b"{}"}), path),
     "no metadata of lgbench": lambda path: pq.write_table(table(), path),
