@@ -109,7 +109,7 @@ class Queries:
         return _paired(expected, np.subtract(now, before), f"{entry} on {name} since {earlier}")
 
     def judged_at(self, expected: Judgement, first: str, second: str, name: str, length: int, protocol: str = PROTOCOL) -> str:
-        """Difference of two entries at a length, paired by seed."""
+        """Difference of two entries at a length, paired by seed; the judgement must be the expected one."""
         one, other = (self._seeds(entry, name, length, protocol) for entry in (first, second))
         return _paired(expected, np.subtract(one, other), f"{first} against {second} on {name} at {length}")
 

@@ -355,7 +355,8 @@ def _has_all(entries: Iterable[str], known: Collection[str]) -> bool:
 
 def _rows_by_board(values: pa.Table) -> Iterator[tuple[BoardKey, pa.Table]]:
     """Rows of each board."""
-    yield from ((BoardKey(*key), own) for key, own in parts(values, "board", *BoardKey._fields[1:]))
+    for key, own in parts(values, "board", *BoardKey._fields[1:]):
+        yield BoardKey(*key), own
 
 
 def parts(rows: pa.Table, *names: str) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:

@@ -46,7 +46,7 @@ def duplicates(new: Iterable[StoredRun], filed: Iterable[StoredRun]) -> Iterator
 
 
 def _place(run: StoredRun) -> tuple[Use[str], int, str, int]:
-    """What one run may have: a seed of an entry on a version of a task, under a protocol."""
+    """Identity of a run in the leaderboards: a seed of an entry on a version of a task, under a protocol."""
     record = run.record
     return _use(record), record.task_version, str(record.protocol), record.seed
 
