@@ -19,6 +19,7 @@ from lgbench.reports.marks import TEXT
 from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import Floats, interval
+from lgbench.terminal import counted
 
 CLASSES = {
     "star-free": "star-free",
@@ -120,7 +121,7 @@ def picture(found: Sequence[Score]) -> Spec:
     rows = [
         {
             "entry": _short(score.entry),
-            "class": f"{CLASSES[score.kind]}|{score.tasks} tasks",
+            "class": f"{CLASSES[score.kind]}|{counted(score.tasks, 'task')}",
             "score": score.seeds.mean().item(),
         }
         for score in found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from helpers.saved_runs import saved_runs  # noqa: F401  # a fixture
 from helpers.tuned import tuned, tuned_everywhere  # noqa: F401  # fixtures
 from helpers.warm import warm  # noqa: F401  # a fixture
 
+from lgbench import checkout
 from lgbench.experiment.experiment import Experiment
 from lgbench.extensions.registry import Registry
 
@@ -29,6 +32,15 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test reads or writes the cache of whoever runs it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LGBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_waits() -> Iterator[None]:
+    """Tests do not wait for the disk, as no file of theirs has to outlast a loss of power, and read each source once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr(checkout, "code", cache(checkout.code))
         yield
 
 

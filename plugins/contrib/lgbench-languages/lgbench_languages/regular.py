@@ -62,16 +62,18 @@ def language(name: str, definition: Definition, about: str = "", symbols: str = 
     kind = Prefixes if all(dfa.transitions.values()) else Members
     found = kind(name, nfa, dfa, sorted(alphabet))
     found.about = about or (f"Regular language {definition}" if isinstance(definition, str) else "")
-    return found if _tells_apart(found) else WithoutStrings(found)
+    return found if _tells_apart(found.automaton) else WithoutStrings(found)
 
 
-def _tells_apart(language: RegularLanguage) -> bool:
-    """Whether tests at every length find a length nearby with both members and non-members."""
-    try:
-        language.testable_length(0)
-    except ValueError:
-        return False
-    return True
+def _tells_apart(automaton: Automaton) -> bool:
+    """Whether some length below 64 has both members and non-members."""
+    moves, accepting = automaton.transitions.tolist(), automaton.accepting.tolist()
+    reached = {0}  # states after any string of one length
+    for _ in range(64):
+        if len({accepting[state] for state in reached}) == 2:
+            return True
+        reached = {to for state in reached for to in moves[state]}
+    return False
 
 
 def read(name: str, definition: Definition, symbols: frozenset[str] = frozenset()) -> NFA:
