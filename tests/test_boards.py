@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from itertools import product, takewhile
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from helpers.folders import ROOT
 from scipy import stats
 from statsmodels.api import OLS
 
-from lgbench import RunOptions, run
+from lgbench import RunOptions
 from lgbench.cli.main import main
 from lgbench.cli.options import split
 from lgbench.execution.command import Command
@@ -56,6 +57,12 @@ def generate(scripts):
 @pytest.fixture(scope="module")
 def results():
     return Results(LEADERBOARDS / "runs")
+
+
+@pytest.fixture(scope="module")
+def judged(scripts, results):
+    """The claims of the page of the field with their verdicts."""
+    return scripts["field"].judged(results)
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +213,7 @@ def test_the_script_of_the_published_runs_asks_for_what_there_is_and_can_be_subm
         assert {task for protocol, task, own in asked if (protocol, own) == ("standard", entry)} == every
 
 
-def test_the_script_of_the_field_asks_for_whole_families_and_all_that_its_claims_lack(scripts, tmp_path):
+def test_the_script_of_the_field_asks_for_whole_families_and_all_that_its_claims_lack(judged, tmp_path):
     """`lgbench submit` takes whole families."""
     registry, asked = Registry.load(), {}
     families = families_of(registry)
@@ -215,7 +222,7 @@ def test_the_script_of_the_field_asks_for_whole_families_and_all_that_its_claims
         assert options["protocol"] == "standard" and len(options["seeds"]) >= PROTOCOLS["standard"].submitted_seeds
         assert all({*tasks} >= {*own} or {*tasks}.isdisjoint(own) for own in families.values())
         asked |= {(task, entry): options["seeds"] for task in tasks for entry in entries}
-    for claim, verdicts in scripts["field"].judged(Results(LEADERBOARDS / "runs")):
+    for claim, verdicts in judged:
         for wanted in (each for verdict in verdicts for each in verdict.wanted):
             assert {*asked[wanted.task, wanted.arch]} >= {*wanted.seeds}, claim.name
 
@@ -231,35 +238,18 @@ def test_the_script_of_training_lengths_asks_for_the_languages_of_the_picture(sc
         assert [own.c_rasp for own in facts] == [title.startswith("with ")] * 8
 
 
-def test_the_picture_of_training_lengths_has_the_longest_right_length_of_the_median_seed(scripts, tmp_path, monkeypatch):
-    """Of tiny trainings, against the values that SQL has; a limit that some of them keep to some length."""
-    lengths = scripts["lengths"]
-    changes = {"train.max_length": "4,8", "train.steps": 5, "evaluate.max_length": 32, "evaluate.contexts": 8}
-    run(
-        ["tomita-2", "tomita-5"],
-        "pre-norm",
-        protocol="quick",
-        seeds=range(3),
-        set=changes,
-        average=[],
-        results=tmp_path,
-        workers=1,
-    )
-    results = Results(tmp_path)
-    sql = """select task, changes['train.max_length']::int, seed, list((length, value) order by length) from results
-        where metric = 'tvd' and on_boards and step = 5 and entry = 'transformer+pre-norm' group by all"""
-    rows = results.connection.execute(sql).fetchall()
-    limit = float(np.median([value for *_, points in rows for _, value in points]))
-    monkeypatch.setattr(lengths, "RIGHT", limit)
-    expected: dict[tuple[str, int], list[int]] = {}
-    for task, trained, _, points in rows:
-        wrong = [length for length, value in points if value >= limit]
-        right = [length for length, _ in points if not wrong or length < wrong[0]]
-        expected.setdefault((task, trained), []).append(max(right, default=0))
-    found = lengths.reaches(results)
-    assert {(reach.task, reach.trained): reach.right_to for reach in found} == {
-        key: sorted(own)[1] for key, own in expected.items()
-    }
+def test_the_picture_of_training_lengths_has_the_longest_right_length_of_the_median_seed(scripts, tmp_path):
+    """Of made-up runs, half of whose values are right."""
+    lengths, random, expected = scripts["lengths"], np.random.default_rng(1), {}
+    for task, trained in product(("tomita-2", "tomita-5"), (4, 8)):
+        values = random.uniform(0, 2 * lengths.RIGHT, (3, 6))
+        runs = [dict(zip((1, 2, 4, 8, 16, 32), own.tolist(), strict=True)) for own in values]
+        changes = [("train.max_length", str(trained))]
+        write_runs(tmp_path / f"{task}-{trained}", {lengths.ENTRY: runs}, task, trained=trained, changes=changes)
+        right = [list(takewhile(lambda length, own=own: own[length] < lengths.RIGHT, own)) for own in runs]
+        expected[task, trained] = sorted(max(own, default=0) for own in right)[1]
+    found = lengths.reaches(Results(tmp_path))
+    assert {(reach.task, reach.trained): reach.right_to for reach in found} == expected and len({*expected.values()}) > 1
     drawn = json.dumps(lengths.picture(found), ensure_ascii=False)
     assert all(f'"{reach.right_to}"' in drawn or f'"≥{reach.right_to}"' in drawn for reach in found)
 
@@ -296,14 +286,13 @@ def test_our_accuracy_stands_beside_the_published_one_of_the_same_network(script
     assert table["parity-check"]["lstm"] == "100 / 73.0" and table["bucket-sort"]["lstm"] == "? / not run"
 
 
-def test_every_prediction_stands_once_on_the_page_of_the_field(scripts):
+def test_every_prediction_stands_once_on_the_page_of_the_field(scripts, judged):
     field = scripts["field"]
-    found = field.judged(Results(LEADERBOARDS / "runs"))
-    rows = [line.split(" | ")[2:] for line in field.predictions(found).splitlines()[2:]]
+    rows = [line.split(" | ")[2:] for line in field.predictions(judged).splitlines()[2:]]
     tasks = [task.removesuffix(r"\*") for row in rows for cell in row for task in cell.strip("| ").split(", ") if task]
-    assert len(rows) == sum(len(claim.tests) for claim, _ in found)
-    assert sorted(tasks) == sorted(task for claim, _ in found for task, _ in claim.parts)
-    assert f"of {len(tasks)} predictions" in field.summary(found)
+    assert len(rows) == sum(len(claim.tests) for claim, _ in judged)
+    assert sorted(tasks) == sorted(task for claim, _ in judged for task, _ in claim.parts)
+    assert f"of {len(tasks)} predictions" in field.summary(judged)
 
 
 def test_the_runs_of_the_page_on_internals_are_those_that_its_script_asks_for(tmp_path, swept, monkeypatch):
