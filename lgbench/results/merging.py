@@ -76,7 +76,7 @@ class Merged:
 
 
 def merge(folders: Sequence[Path], to: Path) -> Merged:
-    """Copy missing runs from folders to another folder. Raises UsageError for a folder without runs."""
+    """Copy missing runs from folders to another folder. Raises UsageError for a folder without runs, or an unwritable one."""
     done = Merged()
     sources = [each for each in dict.fromkeys(folder.resolve() for folder in folders) if each != to.resolve()]
     found: dict[str, dict[str, list[RunInFile]]] = {part: defaultdict(list) for part in PARTS}
@@ -86,6 +86,7 @@ def merge(folders: Sequence[Path], to: Path) -> Merged:
             raise UsageError(f"no run is in {folder}; name a folder in which `lgbench run` wrote results")
         for part, each in own:
             found[part][each.run.run_id].append(each)
+    run_files.require_writable(to)
     for part, by_id in found.items():
         there = {each.run.run_id: each for each in _found(to / part, done.left_out)}
         for run_id, runs in by_id.items():

@@ -174,6 +174,14 @@ def test_damaged_files_are_left_out_and_the_command_says_so_and_fails(folders):
     assert "was no whole file of its run, and is now" in said[-1]
 
 
+def test_a_folder_that_cannot_be_written_is_named(folders):
+    a, b, _ = folders
+    run(a, 0)
+    b.write_text("a file")
+    result = invoked("merge", a, "--out", b / "all")
+    assert result.exit_code == 2 and f"cannot write to the results folder '{b / 'all'}': Not a directory" in result.output
+
+
 def test_a_submission_file_is_unpacked_into_its_runs(folders):
     a, b, c = folders
     first, second = run(a, 0, saved=b"weights"), run(a, 1)
