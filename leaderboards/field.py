@@ -68,12 +68,16 @@ def chomsky(results: Results) -> str:
 
 
 def _accuracies(results: Results, task: str) -> dict[str, str]:
-    """OOD accuracy in percent, by entry; empty without runs."""
+    """OOD accuracy in percent, by entry, with a star where no seed fits the training range; empty without runs."""
     boards = results.boards("accuracy", task, BOARDS_PROTOCOL) if task in results.task_names else []
     if not boards:
         return {}
     newest: Board = max(boards, key=lambda board: board.protocol.version)
-    return {row.entry: f"{100 * cell.mean:.1f}" for row in newest.rows if (cell := row.cell("OOD"))}
+    return {
+        row.entry: f"{100 * cell.mean:.1f}" + "\\*" * (row.fitted is not None and row.fitted.seeds == 0)
+        for row in newest.rows
+        if (cell := row.cell("OOD"))
+    }
 
 
 def tables(results: Results) -> dict[str, str]:
