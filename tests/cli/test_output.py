@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from helpers.commands import invoked
 from helpers.norm_sources import norm_source
-from helpers.processes import install, lgbench_command
+from helpers.processes import install
 from helpers.run_files import simulated, write_rows
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,10 +33,12 @@ def plugin(folder: Path, module: str, first: str = "", then: str = "pass", about
     install(folder, module, norm_source(module.replace("_", "-"), first, then, about=about), **named)
 
 
-def test_what_a_plugin_prints_is_no_output_of_a_command(tmp_path):
+def test_what_a_plugin_prints_is_no_output_of_a_command(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("LGBENCH_PLUGINS", "loud")
     plugin(tmp_path, "loud", about="about = property(lambda self: print('loud') or 'Nothing.')")
-    listed = lgbench_command("list", "norms", PYTHONPATH=str(tmp_path), LGBENCH_PLUGINS="loud")
-    assert listed.stdout == f"{'loud':<24}Nothing.\n" and listed.returncode == 0
+    listed = invoked("list", "norms")
+    assert listed.stdout == f"{'loud':<24}Nothing.\n" and listed.exit_code == 0
     assert "loud\n" in listed.stderr
 
 
