@@ -53,7 +53,7 @@ class Score(NamedTuple):
 
     entry: str
     kind: str
-    tasks: int
+    tasks: tuple[str, ...]
     seeds: Floats
     """Score of each seed, (S,)."""
 
@@ -61,23 +61,23 @@ class Score(NamedTuple):
 def scores(results: Results) -> list[Score]:
     """Score of every entry on every class of which it ran all tasks, over the seeds that ran all of them.
 
-    A task counts once at least half as many entries ran it as ran any task of its class.
+    A task counts if at least half as many entries ran it as ran the task of its class that most of them ran.
     """
     kinds = {task.name: task.facts.kind for task in Registry.load().tasks if task.facts}
-    shares: dict[str, list[dict[str, dict[int, float]]]] = {kind: [] for kind in CLASSES}
+    shares: dict[str, dict[str, dict[str, dict[int, float]]]] = {kind: {} for kind in CLASSES}
     for task in sorted(kinds.keys() & set(results.task_names)):
         boards = results.boards("tvd", task, PROTOCOL)
         own = _shares(max(boards, key=lambda board: board.task_version)) if boards else {}
         if kinds[task] in CLASSES:
-            shares[kinds[task]].append({entry: own[entry] for entry in ENTRIES if entry in own})
+            shares[kinds[task]][task] = {entry: own[entry] for entry in ENTRIES if entry in own}
     found = []
     for kind, ran in shares.items():
-        tasks = [own for own in ran if own and 2 * len(own) >= max(map(len, ran))]
+        tasks = {task: own for task, own in ran.items() if own and 2 * len(own) >= max(map(len, ran.values()))}
         for entry in ENTRIES:
-            if tasks and all(entry in own for own in tasks):
-                seeds = sorted(set.intersection(*({*own[entry]} for own in tasks)))
-                means = np.array([[own[entry][seed] for seed in seeds] for own in tasks]).mean(0)
-                found.append(Score(entry, kind, len(tasks), means))
+            if tasks and all(entry in own for own in tasks.values()):
+                seeds = sorted(set.intersection(*({*own[entry]} for own in tasks.values())))
+                means = np.array([[own[entry][seed] for seed in seeds] for own in tasks.values()]).mean(0)
+                found.append(Score(entry, kind, tuple(tasks), means))
     return found
 
 
@@ -93,7 +93,12 @@ def _shares(board: Board) -> dict[str, dict[int, float]]:
 
 
 def _title(score: Score) -> str:
-    return f"{score.kind} ({score.tasks})"
+    return f"{score.kind} ({len(score.tasks)})"
+
+
+def members(found: Sequence[Score]) -> str:
+    """Tasks of every class, such as "star-free: tomita-4, regular-abcde; games: othello"."""
+    return "; ".join(f"{kind}: {', '.join(tasks)}" for kind, tasks in {score.kind: score.tasks for score in found}.items())
 
 
 def table(found: Sequence[Score]) -> list[list[str]]:
@@ -121,7 +126,7 @@ def picture(found: Sequence[Score]) -> Spec:
     rows = [
         {
             "entry": _short(score.entry),
-            "class": f"{CLASSES[score.kind]}|{counted(score.tasks, 'task')}",
+            "class": f"{CLASSES[score.kind]}|{counted(len(score.tasks), 'task')}",
             "score": score.seeds.mean().item(),
         }
         for score in found

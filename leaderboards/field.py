@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import classes
-from findings import family_of, markdown_table
+from findings import UNFITTED, family_of, markdown_table
 
 from lgbench.claims.claim import Claim, ClaimTest, read_claims
 from lgbench.claims.verdicts import STATES, Verdict, decide, latest
@@ -52,7 +52,7 @@ def _shown(test: ClaimTest) -> str:
 
 def _tasks(verdicts: Sequence[Verdict], test: ClaimTest, state: str) -> str:
     own = [verdict for verdict in verdicts if verdict.test == test and verdict.state == state]
-    return ", ".join(verdict.task + "\\*" * (verdict.n > 0 and not verdict.fitted) for verdict in own)
+    return ", ".join(verdict.task + UNFITTED * (verdict.n > 0 and not verdict.fitted) for verdict in own)
 
 
 def chomsky(results: Results) -> str:
@@ -74,7 +74,7 @@ def _accuracies(results: Results, task: str) -> dict[str, str]:
         return {}
     newest: Board = max(boards, key=lambda board: board.protocol.version)
     return {
-        row.entry: f"{100 * cell.mean:.1f}" + "\\*" * (row.fitted is not None and row.fitted.seeds == 0)
+        row.entry: f"{100 * cell.mean:.1f}" + UNFITTED * (row.fitted is not None and row.fitted.seeds == 0)
         for row in newest.rows
         if (cell := row.cell("OOD"))
     }
@@ -82,10 +82,11 @@ def _accuracies(results: Results, task: str) -> dict[str, str]:
 
 def tables(results: Results) -> dict[str, str]:
     """The tables of field.md, by the names that it gives."""
-    found = judged(results)
+    found, scores = judged(results), classes.scores(results)
     return {
         "summary": summary(found),
-        "classes": markdown_table(classes.table(classes.scores(results))),
+        "classes": markdown_table(classes.table(scores)),
+        "members": classes.members(scores),
         "papers": papers(found),
         "predictions": predictions(found),
         "chomsky": chomsky(results),

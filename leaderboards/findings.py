@@ -19,6 +19,9 @@ from lgbench.results.overall import Estimate
 
 HERE = Path(__file__).parent
 
+UNFITTED = "\\*"
+"""Mark of numbers without a seed that fits the training range with every entry: an escaped star."""
+
 NORMS = ("pre-norm", "post-norm", "peri-norm", "peri-init-norm", "attention-layer-norm", "attention-standardize")
 
 OVERVIEW = (
@@ -84,11 +87,12 @@ ENTRIES = """
 """
 
 
-def runs(results: Results) -> str:
-    """How many runs there are, by protocol; and of each entry, the seeds on each family."""
-    counted = results.connection.execute(RUNS).fetchall()
-    lines = [["protocol", "runs", "diverged"], [":--", "--:", "--:"]]
-    lines += [[f"`{protocol}`", f"{n:,}", str(diverged)] for protocol, n, diverged in counted]
+def runs(results: Results, swept: Results) -> str:
+    """How many runs there are, by folder and protocol; and of each entry, the seeds on each family."""
+    lines = [["folder", "protocol", "runs", "diverged"], [":--", ":--", "--:", "--:"]]
+    for folder, own in (("runs", results), ("inside/runs", swept)):
+        counted = own.connection.execute(RUNS).fetchall()
+        lines += [[f"[{folder}]({folder}/)", f"`{protocol}`", f"{n:,}", str(diverged)] for protocol, n, diverged in counted]
     return "\n".join(map(markdown_table, (lines, _seeds(results))))
 
 
@@ -192,6 +196,7 @@ def _verdict(verdict: Verdict, interval: bool = False) -> str:
     if verdict.difference is None:
         return "not run"
     state = verdict.state if verdict.state == "undecided" else f"**{verdict.state}**"
+    state += UNFITTED * (verdict.fitted == 0)
     ends = (verdict.low, verdict.high) if interval else (None, None)
     return f"{state} {factors.with_interval(verdict.difference, *ends)}"
 
@@ -250,7 +255,7 @@ def tables(results: Results, swept: Results) -> dict[str, str]:
     """The tables of README.md, by the names that it gives."""
     fresh = by_fresh_seeds(results)
     return {
-        "runs": runs(results),
+        "runs": runs(results, swept),
         "verdicts": verdicts(results),
         "confirmations": confirmations(results, fresh),
         "confirmed": summary(fresh),
