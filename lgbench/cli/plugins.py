@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -69,8 +68,7 @@ def show(name: str, plugins: Sequence[Path]) -> None:
 
 @click.command()
 @options.plugin_option
-@options.json_option
-def plugins(plugins: Sequence[Path], as_json: bool) -> None:
+def plugins(plugins: Sequence[Path]) -> None:
     """Show the installed plugins, and why one failed to load.
 
     The table says what each plugin provides, and where it was installed from. The exit code is 1 if a plugin failed, or if two
@@ -82,12 +80,9 @@ def plugins(plugins: Sequence[Path], as_json: bool) -> None:
     keep_output()
     registry = Registry.load(files=plugins)
     registry.plugins += _commands()
-    if as_json:
-        echo(described(registry))
-    else:
-        show(table(registry), console())
-        for sentence in (*registry.problems(), *registry.notes()):
-            echo(sentence)
+    show(table(registry), console())
+    for sentence in (*registry.problems(), *registry.notes()):
+        echo(sentence)
     if registry.problems():  # the table has said why
         sys.exit(1)
 
@@ -126,29 +121,6 @@ def table(registry: Registry) -> Table:
         texts = plugin.name, origin.name, version, _from(origin), provides or "nothing, see below"
         rows.append([Styled(text, "red" if plugin.error else "") for text in texts])
     return Table("", columns, rows)
-
-
-def described(registry: Registry) -> str:
-    """All plugins and errors as JSON."""
-    from lgbench.checkout import VERSION
-    from lgbench.contracts import CONTRACT
-
-    found = [
-        {
-            "plugin": plugin.name,
-            "distribution": plugin.distribution.name,
-            "version": plugin.distribution.version,
-            "url": plugin.distribution.url,
-            "editable": plugin.distribution.installed == "editable",
-            "provides": plugin.provides,
-            "error": plugin.error,
-            "notes": plugin.notes,
-        }
-        for plugin in registry.plugins
-    ]
-    clashes = [clash for catalog in registry.catalogs().values() for clash in catalog.clashes()]
-    contract = ".".join(map(str, CONTRACT))
-    return json.dumps({"lgbench": VERSION, "contract": contract, "plugins": found, "clashes": clashes}, indent=1)
 
 
 def _from(origin: Distribution) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 
 import pytest
@@ -11,23 +10,24 @@ from helpers.norm_sources import norm_source
 from helpers.processes import install, visible
 
 from lgbench.cli.main import main
+from lgbench.extensions.registry import Registry
 
 command = partial(invoked, "plugins")
 
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory):
-    """The output as a table and as JSON, where three plugins are in trouble and one is not."""
+    """The output where three plugins are in trouble and one is not, and the registry."""
     folder = tmp_path_factory.mktemp("troubled")
     install(folder, "a_healthy", norm_source("kept"), "2.0")
     install(folder, "a_broken", "import no_such_module_at_all", "1.1")
     install(folder, "a_talker", norm_source("talking", "print('hello, world')"), "1.2")
     install(folder, "a_sleeper", norm_source("sleeping", "time.sleep(0.3)"), "1.3")
     results = []
-    for words in ([], ["--json"]):
+    for made in (command, lambda: {plugin.name: plugin for plugin in Registry.load().plugins}):
         with visible(folder) as patch:
             patch.setattr("lgbench.extensions.loading.SLOW_SECONDS", 0.25)
-            results.append(command(*words))
+            results.append(made())
     return results
 
 
@@ -38,30 +38,21 @@ def row(output: str, plugin: str) -> str:
 
 
 def test_a_working_plugin_is_shown_beside_broken_ones(troubled):
-    shown, as_json = troubled
+    shown, found = troubled
     assert row(shown.stdout, "a_healthy").split() == ["a_healthy", "a_healthy", "2.0", "index", "norm:", "kept"]
     assert "built in" in row(shown.stdout, "lgbench_norms") and "no-norm" in row(shown.stdout, "lgbench_norms")
-    found = {plugin["plugin"]: plugin for plugin in json.loads(as_json.stdout)["plugins"]}
-    assert found["a_healthy"] == {
-        "plugin": "a_healthy",
-        "distribution": "a_healthy",
-        "version": "2.0",
-        "url": "",
-        "editable": False,
-        "provides": {"norm": ["kept"]},
-        "error": None,
-        "notes": [],
-    }
-    assert "peri-norm" in found["lgbench_norms"]["provides"]["norm"]
+    healthy = found["a_healthy"]
+    assert (healthy.provides, healthy.error, healthy.notes) == ({"norm": ["kept"]}, None, [])
+    assert "peri-norm" in found["lgbench_norms"].provides["norm"]
 
 
-def test_a_plugin_that_failed_is_in_the_table_and_below_it_and_in_the_json(troubled):
-    shown, as_json = troubled
+def test_a_plugin_that_failed_is_in_the_table_and_below_it(troubled):
+    shown, found = troubled
     assert row(shown.stdout, "a_broken").split() == ["a_broken", "a_broken", "1.1", "index", "nothing,", "see", "below"]
     (sentence,) = [line for line in shown.stdout.splitlines() if line.startswith("plugin a_broken (a_broken 1.1): ")]
-    (found,) = [found for found in json.loads(as_json.stdout)["plugins"] if found["plugin"] == "a_broken"]
-    assert found["provides"] == {} and "no_such_module_at_all" in sentence and "no_such_module_at_all" in found["error"]
-    assert (shown.exit_code, as_json.exit_code) == (1, 1)
+    broken = found["a_broken"]
+    assert broken.provides == {} and "no_such_module_at_all" in sentence and "no_such_module_at_all" in broken.error
+    assert shown.exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -72,13 +63,13 @@ def test_a_plugin_that_failed_is_in_the_table_and_below_it_and_in_the_json(troub
     ],
 )
 def test_a_plugin_that_is_a_nuisance_works_and_is_noted(troubled, plugin, version, norm, said):
-    shown, as_json = troubled
+    shown, found = troubled
     assert row(shown.stdout, plugin).split() == [plugin, plugin, version, "index", "norm:", norm]
     (sentence,) = [line for line in shown.stdout.splitlines() if line.startswith(f"plugin {plugin} ({plugin} {version}) ")]
     assert said in sentence
-    (found,) = [found for found in json.loads(as_json.stdout)["plugins"] if found["plugin"] == plugin]
-    assert found["error"] is None and found["provides"] == {"norm": [norm]}
-    assert len(found["notes"]) == 1 and said in found["notes"][0]
+    assert found[plugin].error is None and found[plugin].provides == {"norm": [norm]}
+    (note,) = found[plugin].notes
+    assert said in note
 
 
 def test_not_even_a_package_above_the_plugin_prints_to_standard_output(site, monkeypatch, capsys):
@@ -88,9 +79,9 @@ def test_not_even_a_package_above_the_plugin_prints_to_standard_output(site, mon
     (site / "above" / "__init__.py").write_text("print('from above')\n")
     (site / "a_shouter.py").rename(site / "above" / "a_shouter.py")
     monkeypatch.setenv("LGBENCH_PLUGINS", "a_shouter")
-    main(["plugins", "--json"], prog_name="lgbench", standalone_mode=False)
-    (plugin,) = (each for each in json.loads(capsys.readouterr().out)["plugins"] if "command" not in each["provides"])
-    assert plugin["provides"] == {"norm": ["shouting"]}
+    main(["list", "norms"], prog_name="lgbench", standalone_mode=False)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.split()[0] == "shouting"
 
 
 def test_notes_alone_are_no_failure(site, monkeypatch):
@@ -104,9 +95,10 @@ def test_a_file_is_a_plugin_with_its_path_and_its_content_for_a_version(tmp_path
     path = tmp_path / "my_norm.py"
     path.write_text(norm_source("of-a-file"))
     monkeypatch.setenv("LGBENCH_PLUGINS", "lgbench_averaging")
-    shown, as_json = command("--plugin", path), command("--json", "--plugin", path)
-    (found,) = [plugin for plugin in json.loads(as_json.stdout)["plugins"] if plugin["plugin"] == "my_norm"]
-    assert (found["distribution"], found["url"], found["provides"]) == ("my_norm.py", str(path), {"norm": ["of-a-file"]})
-    assert f"file {path}" in row(shown.stdout, "my_norm") and found["version"][:15] in row(shown.stdout, "my_norm")
+    shown = row(command("--plugin", path).stdout, "my_norm")
+    (found,) = [plugin for plugin in Registry.load(files=[path]).plugins if plugin.name == "my_norm"]
+    origin = found.distribution
+    assert (origin.name, origin.url, found.provides) == ("my_norm.py", str(path), {"norm": ["of-a-file"]})
+    assert f"file {path}" in shown and origin.version[:15] in shown
     missing = command("--plugin", tmp_path / "nowhere.py")
     assert missing.exit_code == 2 and "no plugin file" in missing.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shlex
 import subprocess
@@ -23,6 +22,7 @@ from helpers.registries import BUILT_IN
 from lgbench.contracts import CONTRACT
 from lgbench.extensions import loading
 from lgbench.extensions import new_plugin as packages
+from lgbench.extensions.registry import Registry
 
 KINDS = list(packages.EXAMPLES)
 ADA = '[user]\n name = "Ada \\"L\\" Müller"\n email = ada@example.org\n'
@@ -120,10 +120,10 @@ def lgbench(*arguments: str) -> str:
 
 def test_a_plugin_of_every_kind_is_loaded(site):
     with only(site, *KINDS):
-        found = {plugin["plugin"]: plugin for plugin in json.loads(lgbench("plugins", "--json"))["plugins"]}
+        found = {plugin.name: plugin for plugin in Registry.load().plugins}
     for kind in KINDS:
-        assert found[f"lgbench_own_{kind}"]["provides"] == {kind: [provided(kind)]}
-        assert not found[f"lgbench_own_{kind}"]["notes"]
+        assert found[f"lgbench_own_{kind}"].provides == {kind: [provided(kind)]}
+        assert not found[f"lgbench_own_{kind}"].notes
 
 
 @pytest.mark.slow
