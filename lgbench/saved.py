@@ -110,13 +110,9 @@ def restore(run: StoredRun, registry: Registry, device: torch.device, probes: Se
         experiment = Replanner(registry).rebuilt(run.record, made_with, about.git_commit, probes)
     except Refused as error:
         raise Refused([f"{run.where} cannot be loaded here: {sentence}" for sentence in error.sentences]) from error
-    return experiment, models_of(run, experiment, content, device)
-
-
-def models_of(run: StoredRun, experiment: Experiment, content: bytes, device: torch.device) -> Models:
-    """Population of one model, with all variants of its weights. Raises RunFileError for weights of another model."""
     try:
-        return restored(content, experiment.build(), ("raw", *run.record.averagers), experiment.record.precision, device)
+        variants = ("raw", *run.record.averagers)
+        return experiment, restored(content, experiment.build(), variants, experiment.record.precision, device)
     except RunFileError as error:
         raise RunFileError(f"{run.where} cannot be loaded: {error}") from error
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from lgbench.cli import options
 from lgbench.cli.output import complain, console, echo, echo_data, installed
@@ -128,7 +127,6 @@ class RerunRequest:
     patterns: Sequence[str]
     tolerance: float | None
     tuning: bool
-    evaluate_only: bool
     device: str
     plugins: Sequence[Path]
 
@@ -159,12 +157,6 @@ class RerunRequest:
     help="Make the tuning runs again, too, that chose a learning rate: once for each entry and task, in a quarter of the steps "
     "for each rate and tuning seed.",
 )
-@click.option(
-    "--evaluate-only",
-    is_flag=True,
-    help="Test saved weights again instead of training: seconds instead of minutes. Compares what was measured of the trained "
-    "models, and nothing of the training.",
-)
 @options.device_option
 @options.plugin_option
 @options.gathered(RerunRequest, "asked")
@@ -175,9 +167,6 @@ def verify(runs: Sequence[Path], asked: RerunRequest) -> None:
     writes nothing. Numbers must be equal, even for runs by another torch, device or number of threads. Rounding may then
     differ, and training amplifies the difference: allow for rounding by --tolerance.
     """
-    named_tuning = click.get_current_context().get_parameter_source("tuning") is ParameterSource.COMMANDLINE
-    if asked.evaluate_only and named_tuning and asked.tuning:
-        raise UsageError("--tuning makes tuning runs again, and --evaluate-only trains nothing: leave one of them out")
     if asked.tolerance is not None and not isfinite(asked.tolerance):  # NaN would agree with everything
         raise UsageError(f"--tolerance {asked.tolerance} is no finite number; 0.3 allows for rounding on another machine")
     from lgbench.submissions.verdict import Tolerance
@@ -217,10 +206,7 @@ def _outcomes(
     for sentence in wrong:
         echo(f"refused: {sentence}")
     shown = ConsoleProgress(console(stderr=True))
-    if asked.evaluate_only:
-        yield from verification.evaluate_again(inspected, where, shown, allowed)
-    else:
-        yield from verification.verify(inspected, where, shown, allowed, asked.tuning)
+    yield from verification.verify(inspected, where, shown, allowed, asked.tuning)
 
 
 def _drawn(found: Sequence[StoredRun], asked: RerunRequest) -> list[StoredRun]:
@@ -232,9 +218,8 @@ def _drawn(found: Sequence[StoredRun], asked: RerunRequest) -> list[StoredRun]:
         patterns = ", ".join(map(repr, asked.patterns))
         raise UsageError(f"--run {patterns} names none of the {len(found)} runs; the first is {found[0].where}")
     runs = drawn(named, asked.sample)
-    doing = "testing the weights again of" if asked.evaluate_only else "running again"
     how = ", drawn at random" if len(runs) < len(named) else ""
-    echo(f"{doing} {len(runs)} of {len(named)} runs{how}:" if named else "there is no run to repeat")
+    echo(f"running again {len(runs)} of {len(named)} runs{how}:" if named else "there is no run to repeat")
     for run in runs:
         echo(f"  {run.where}")
     return runs

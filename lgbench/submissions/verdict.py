@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from lgbench.contracts import CONTEXT_FREE, SOUNDNESS
+from lgbench.contracts import SOUNDNESS
 from lgbench.errors import message_of
 from lgbench.experiment.tuning import TuningRun
 from lgbench.results.file_format import Number, Place, numbers_in
@@ -78,26 +78,15 @@ class RerunVerdict:
     tolerance: Tolerance
     otherwise: Sequence[str]
     """A sentence for each difference in software, machine or training with an effect on rounding."""
-    by_weights: bool = False
-    """Whether saved weights were tested again, without training."""
 
     @classmethod
-    def of(
-        cls, run: Run, again: pa.Table, otherwise: Sequence[str], tolerance: Tolerance, by_weights: bool = False
-    ) -> RerunVerdict:
-        """Verdict on the rows of a run and of its rerun; with `by_weights` only on measurements of the trained model."""
-        filed, here = numbers_in(run.rows), numbers_in(again)
-        if by_weights:
-            last = run.experiment.train.steps
-            filed, here = (
-                {p: n for p, n in own.items() if p.length is not None and p.step == last and p.weights != CONTEXT_FREE}
-                for own in (filed, here)
-            )
-        found = list(distances(filed, here, tolerance))
+    def of(cls, run: Run, again: pa.Table, otherwise: Sequence[str], tolerance: Tolerance) -> RerunVerdict:
+        """Verdict on the rows of a run and of its rerun."""
+        found = list(distances(numbers_in(run.rows), numbers_in(again), tolerance))
         steps = [rows["diverged_step"][0].as_py() for rows in (run.rows, again)]
         if steps[0] != steps[1] and not tolerance.is_wide:
             found.append(_unlike(f"diverged_step is {steps[0]} in the file and {steps[1]} here"))
-        return cls(run, found, tolerance, otherwise, by_weights)
+        return cls(run, found, tolerance, otherwise)
 
     def with_tuning(self, filed: Sequence[TuningRun], here: Sequence[TuningRun]) -> RerunVerdict:
         """Verdict on the run and on its tuning runs after their rerun."""
@@ -123,13 +112,12 @@ class RerunVerdict:
 
     def lines(self) -> Iterator[str]:
         """The verdict for a reader."""
-        same = "torch, device and threads" if self.by_weights else "torch, device, threads and population"
-        why = "; ".join(self.otherwise) if self.otherwise else f"{same} are as in the file"
+        why = "; ".join(self.otherwise) if self.otherwise else "torch, device, threads and population are as in the file"
         if self.agrees:
             apart = (
                 f"scores are at most {self.largest('score'):.2g} apart, and their means over lengths {self.largest('mean'):.2g}"
             )
-            how = (" by its weights" if self.by_weights else "") + (" with a wide tolerance" if self.tolerance.is_wide else "")
+            how = " with a wide tolerance" if self.tolerance.is_wide else ""
             yield f"verified{how}: {self.run.record.title}: {self.compared} numbers agree {self.tolerance}, {apart}; {why}"
             return
         first, *others = [each.sentence for each in self.disagreements]

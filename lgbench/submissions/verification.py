@@ -18,19 +18,15 @@ import pyarrow as pa
 import torch
 
 from lgbench.errors import lacks_memory
-from lgbench.execution.device import Execution, as_in_runs, environment
-from lgbench.execution.progress import Phase, ProgressDisplay
+from lgbench.execution.device import Execution
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import PopulationRunner, tuning_run
 from lgbench.execution.work_queue import PlannedPopulation, path_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.tuning import TuningRun
 from lgbench.extensions.loading import libraries_of
-from lgbench.measurement.evaluate import evaluate
-from lgbench.measurement.probing import probe
 from lgbench.results import run_files
-from lgbench.results.rows import rows_of
 from lgbench.results.stored_runs import ExecutionRecord, Run, StoredRun
-from lgbench.saved import models_of
 from lgbench.submissions.verdict import Failure, RerunVerdict, Tolerance
 
 MAX_MODELS = 64
@@ -140,43 +136,15 @@ def _tuned_key(run: Experiment, filed: TuningRun) -> tuple[str, int, bool]:
     return run.run_id, filed.population, filed.compiled
 
 
-def evaluate_again(
-    runs: Sequence[Run], device: torch.device, display: ProgressDisplay, tolerance: Tolerance
-) -> Iterator[RerunVerdict | Failure]:
-    """Verdict on each run after a second test of its saved weights. Trains and writes nothing.
-
-    Measurements at eval steps and the training curve are not compared.
-    """
-    for run in runs:
-        try:
-            yield _tested_again(run, device, display, tolerance)
-        except Exception as error:  # the weights are missing, or a plugin's model raises anything
-            yield Failure(run, error)
-
-
-def _tested_again(run: Run, device: torch.device, display: ProgressDisplay, tolerance: Tolerance) -> RerunVerdict:
-    experiment, content = run.experiment, run.weights()
-    with as_in_runs(device):
-        whole = models_of(run, experiment, content, device)
-        with display.phase(Phase.evaluate(f"{run.record.title} again", [experiment])) as report:
-            scores = evaluate(experiment, whole.models(0), device)
-            scores += probe(experiment, lambda module: whole.on(module).models(0), device).scores
-            report(1, None)
-        otherwise = list(_otherwise(run, environment(device), {}, device))
-    diverged = run.rows["diverged_step"][0].as_py()
-    again = rows_of(experiment, {experiment.train.steps: scores}, diverged_step=diverged)
-    return RerunVerdict.of(run, again, otherwise, tolerance, by_weights=True)
-
-
 def _otherwise(run: Run, environment: Mapping[str, Any], execution: Mapping[str, Any], device: torch.device) -> Iterator[str]:
-    """A sentence for each difference with an effect on rounding: software, machine, and training if `execution` says it."""
+    """A sentence for each difference with an effect on rounding: software, machine and training."""
     there, made = run.metadata.environment, run.metadata.execution
     pairs = [
         ("torch", there.torch, environment["torch"]),
         ("the device", there.device, environment["device"]),
         ("the number of threads", there.threads, environment["threads"]),
-        ("the number of models in the population", made.population, execution.get("population", made.population)),
-        ("whether the step is compiled", made.compiled, execution.get("compiled", made.compiled)),
+        ("the number of models in the population", made.population, execution["population"]),
+        ("whether the step is compiled", made.compiled, execution["compiled"]),
     ]
     for plugin in run.metadata.took_part.values():
         own = dict(libraries_of(plugin.name))

@@ -225,7 +225,7 @@ def test_plugins_that_took_no_part_in_a_run_are_not_imported_for_its_weights(sav
     monkeypatch.syspath_prepend(tmp_path)
     lgbench.load(saved_runs.language)
     lgbench.probe(saved_runs.language, ["output_std", "logit_gap"])
-    done = invoked("verify", saved_runs.language, "--evaluate-only")
+    done = invoked("verify", saved_runs.language)
     assert "1 of 1 runs verified" in done.stdout and "patches_softmax" not in done.stderr
     with monkeypatch.context() as patch:
         patch.setattr(torch, "softmax", torch.softmax)  # put back afterwards

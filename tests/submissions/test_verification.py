@@ -12,8 +12,6 @@ from helpers.commands import with_plugins
 from helpers.packing import together
 from helpers.plain_training import CPU
 from helpers.published import forged, put_right
-from helpers.saved_runs import scores_at_the_end, weights_of
-from safetensors.torch import load_file, save_file
 
 from lgbench.execution import runner
 from lgbench.execution.progress import ProgressDisplay
@@ -21,8 +19,7 @@ from lgbench.results import run_files
 from lgbench.submissions import verification
 from lgbench.submissions.inspection import found_in, inspected
 from lgbench.submissions.verdict import OTHER_ROUNDING, Tolerance
-from lgbench.submissions.verification import MAX_MODELS, drawn, evaluate_again, verify
-from lgbench.training.population import Population
+from lgbench.submissions.verification import MAX_MODELS, drawn, verify
 
 TITLE = "toy-table+toy-nothing on small-even seed 1"
 
@@ -269,85 +266,3 @@ def test_an_interrupt_ends_with_a_sentence_and_gives_the_threads_back(honest, in
     done = lgbench(honest, registry=installed)
     assert done.exit_code == 130 and "interrupted" in done.stderr and "nothing was written" in done.stderr
     assert torch.get_num_threads() == before
-
-
-# Saved weights.
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory) -> Path:
-    """Runs of a language and of a task with vectors, with their weights. Tests must not write into it."""
-    folder = tmp_path_factory.mktemp("kept")
-    published.make(folder, seeds=[0, 1], task=["small-even", "alone"], save_weights=True)
-    return folder
-
-
-@pytest.fixture
-def copied(kept, tmp_path, monkeypatch) -> Path:
-    """A copy, beside which nothing can be trained."""
-
-    def never(*arguments, **options):
-        raise AssertionError("trained")
-
-    monkeypatch.setattr(Population, "__init__", never)
-    return Path(shutil.copytree(kept, tmp_path / "copied"))
-
-
-def by_weights(paths, installed):
-    return list(evaluate_again(read(paths, installed), CPU, ProgressDisplay(), Tolerance()))
-
-
-def the(folder: Path, what: str) -> Path:
-    (found,) = folder.glob(f"{what}.*.seed-0.*.parquet")
-    return found
-
-
-def test_all_that_was_measured_of_trained_models_is_the_same_to_the_bit(copied, installed):
-    before = {path: path.stat().st_mtime_ns for path in copied.rglob("*")}
-    done = lgbench(copied, "--evaluate-only", registry=installed)
-    assert done.exit_code == 0 and "testing the weights again of 4 of 4 runs:" in done.stdout
-    assert done.stdout.count("verified by its weights: ") == 4 and "4 of 4 runs verified" in done.stdout
-    for verdict in by_weights(sorted(copied.glob("*.parquet")), installed):
-        assert verdict.agrees and verdict.largest("score") == verdict.largest("mean") == 0 and verdict.otherwise == []
-        assert verdict.compared == len(scores_at_the_end(verdict.run.path)) > 5
-    assert {path: path.stat().st_mtime_ns for path in copied.rglob("*")} == before
-
-
-def test_a_forged_table_is_caught_whichever_number_was_changed(copied, installed):
-    """One number of each metric and variant of the weights."""
-    path = the(copied, "small-even")
-    rows = run_files.read(path).to_pylist()
-    places = {
-        (row["weights"], row["metric"]): place
-        for place, row in enumerate(rows)
-        if row["step"] == 20 and row["length"] is not None and row["weights"] != "chance"
-    }
-    assert len(places) == 14
-    for place in places.values():
-
-        def change(rows, place=place):
-            row = rows[place]
-            row["value"] = min(max(row["value"] + (-0.01 if row["value"] > 0.5 else 0.01), 0.0), 1.0)
-
-        (verdict,) = by_weights([forged(path, copied / f"{place}.parquet", rows=change)], installed)
-        assert not verdict.agrees, rows[place]
-
-
-def test_runs_with_missing_or_other_weights_are_named_and_the_others_are_verified(copied, installed):
-    """Better weights with a table that fits them do not fit the hash of the run."""
-    bare = forged(the(copied, "alone"), copied / "bare.parquet", lambda about: about.pop("kept_weights"))
-    weights_of(the(copied, "alone")).unlink()
-    better = weights_of(the(copied, "small-even"))
-    tensors = load_file(better)
-    tensors["raw/table.weight"] += 1
-    save_file(tensors, better)
-    done = lgbench(copied, "--evaluate-only", registry=installed)
-    assert done.exit_code == 1 and "2 of 5 runs verified" in done.stderr and f"{better} are damaged" in done.stdout
-    assert f"{bare} saved no weights; make the run with --save-weights" in done.stdout
-    assert "the weights of this run are missing" in done.stdout
-
-
-def test_what_makes_no_sense_together_is_refused(copied, installed):
-    done = lgbench(copied, "--evaluate-only", "--tuning", registry=installed)
-    assert done.exit_code == 2 and "--evaluate-only trains nothing: leave one of them out" in done.stderr
-    assert lgbench(the(copied, "alone"), "--evaluate-only", "--no-tuning", registry=installed).exit_code == 0
