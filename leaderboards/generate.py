@@ -18,6 +18,7 @@ from typing import Any
 import classes
 import field
 import lengths
+import predictors
 from factors import PROTOCOL, cells, picture, tested
 from findings import OVERVIEW, boards_of, tables, tvd
 from internals import tables_of_internals
@@ -29,9 +30,9 @@ from lgbench.reports import plots
 from lgbench.reports.boards import boards_markdown
 from lgbench.reports.figure import Spec
 from lgbench.reports.marks import slots
-from lgbench.reports.panel_figures import figure, predictor_figure
+from lgbench.reports.panel_figures import figure
 from lgbench.results.leaderboard import Results
-from lgbench.results.predictors import TIMES, probed
+from lgbench.results.predictors import probed
 
 HERE = Path(__file__).parent
 INSIDE = HERE / "inside"
@@ -67,7 +68,7 @@ def pictures(results: Results, swept: Results) -> Iterator[tuple[Path, Spec]]:
     maps = cells(results)
     yield HERE / "factors.svg", picture(maps, tested(maps))
     (readings,) = probed(results, protocol=PROTOCOL)
-    yield HERE / "predictors.svg", predictor_figure(readings.predictors(), tvd(results), TIMES)
+    yield HERE / "predictors.svg", predictors.picture(readings.predictors(), tvd(results))
     yield HERE / "classes.svg", classes.picture(classes.scores(results))
     if found := lengths.reaches(swept):
         yield HERE / "lengths.svg", lengths.picture(found)

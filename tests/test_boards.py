@@ -32,7 +32,7 @@ from lgbench.results.stored_runs import stored
 from lgbench.submissions.inspection import inspected
 
 LEADERBOARDS = ROOT / "leaderboards"
-MODULES = ("findings", "factors", "queries", "internals", "classes", "field", "lengths", "generate", "tuned")
+MODULES = ("findings", "factors", "queries", "internals", "classes", "field", "lengths", "predictors", "generate", "tuned")
 
 
 @pytest.fixture(scope="module")

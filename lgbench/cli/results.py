@@ -96,46 +96,28 @@ def compare(first: str, second: str, query: options.BoardQuery, form: str) -> No
     help="Read probes at the longest length that boards show up to so many times the training length.",
 )
 @options.format_option("markdown", "json")
-@click.option(
-    "--out",
-    type=options.FILE,
-    help="Draw it, too: a file whose name ends with .png, .svg, .pdf, or .json for the Vega-Lite specification.",
-)
 @options.results_option
 @options.gathered(options.BoardQuery, "query")
-def predictors(query: options.BoardQuery, times: int, form: str, out: Path | None) -> None:
+def predictors(query: options.BoardQuery, times: int, form: str) -> None:
     """Show how well probes predict length generalization.
 
     The table has the rank correlation (Spearman) of each probe with the metric beyond the training range. Correlations are over
     the entries and seeds of a task, with means over the tasks of a family. Intervals are over entries. Runs need probes:
     `lgbench run --probe all`.
     """
-    from lgbench.reports import plots
     from lgbench.reports.analyses import predictor_tables
-    from lgbench.reports.panel_figures import predictor_figure
     from lgbench.results.predictors import probed
 
-    if out:
-        plots.known_format(out)
     runs = options.opened(query.results, query.beside)
     every = query.protocol == ALL_PROTOCOLS
     readings = probed(runs, query.metric, query.task, None if every else query.protocol, times)
-    uses = [str(each.protocol) for each in readings]
-    if every and out and len(uses) > 1:
-        raise UsageError(f"a figure is of one protocol, and these runs have {', '.join(uses)}; choose with --protocol")
     found = [each for own in (readings if every else readings[:1]) for each in own.predictors()]
     if not found:
         raise UsageError("no probe differs between these runs; make more of them with `lgbench run --probe all`")
     (about, *_) = (each for each in runs.metrics if each.name == query.metric)
     plain = [vars(each) | {"protocol": str(each.protocol), "metric": about.name} for each in found]
     _show(form, plain, predictor_tables(found, about))
-    if out:
-        plots.write(predictor_figure(found, about, times), out)
-        if form == "table":
-            echo(out)
-        else:  # standard output has the data alone
-            complain(f"the figure is in {out}")
-    _tell_of(() if every else uses[1:], form)
+    _tell_of(() if every else [str(each.protocol) for each in readings[1:]], form)
 
 
 def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
