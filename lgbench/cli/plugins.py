@@ -207,14 +207,13 @@ def _chosen(names: Sequence[str], files_alone: bool, registry: Registry) -> list
     help=f"Kind of thing that it provides: {', '.join(packages.EXAMPLES)}.",
 )
 @click.option("--out", "folder", type=options.FILE, help="Folder to write.  [default: lgbench-NAME]")
-@click.option("--license", type=click.Choice(packages.LICENSES), default="MIT", show_default=True, help="License to include.")
-def new_plugin(name: str, kind: str, folder: Path | None, license: str) -> None:
+def new_plugin(name: str, kind: str, folder: Path | None) -> None:
     """Write a new plugin as a package, ready to be published.
 
     The package is a worked example of its kind: a method from the literature, with tests. Replace the method by yours. The
-    author is taken from the settings of git.
+    author is taken from the settings of git, and the license is MIT.
     """
-    package = packages.Package.named(name, kind, license)
+    package = packages.Package.named(name, kind)
     folder = folder or Path(package.distribution)
     packages.require_empty(folder)
     packages.require_free(package, installed())

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lgbench.extensions.registry import Registry
 
 TEMPLATES = Path(__file__).parent / "templates"
-LICENSES = ("MIT", "Apache-2.0", "BSD-3-Clause")
 NAMED_IN_ENTRIES = ("architecture", *PART_KINDS, "optimizer")
 """Kinds whose names stand side by side in an entry. No two of them may share a name."""
 
@@ -27,7 +26,7 @@ FILES = {
     "pyproject.toml": "shared/pyproject.toml",
     "README.md": "shared/README.md",
     "CHANGELOG.md": "shared/CHANGELOG.md",
-    "LICENSE": "shared/LICENSE-{{ license }}",
+    "LICENSE": "shared/LICENSE",
     ".gitignore": "shared/gitignore",
     ".github/workflows/test-and-publish.yml": "shared/test-and-publish.yml",
     "{{ module }}/__init__.py": "{{ kind }}/plugin.py",
@@ -81,10 +80,9 @@ class Package:
     name: str
     """Name of the object, with hyphens between words, such as my-norm."""
     kind: str
-    license: str = LICENSES[0]
 
     @classmethod
-    def named(cls, written: str, kind: str, license: str = LICENSES[0]) -> Package:
+    def named(cls, written: str, kind: str) -> Package:
         """Package from a name in any usual spelling: my-norm, my_norm, lgbench-my-norm. Raises UsageError for a bad name."""
         name = written.replace("_", "-").removeprefix("lgbench-")
         if not (NAME.fullmatch(name) and name[0].isalpha()) or name == "lgbench":  # a class begins with it
@@ -92,7 +90,7 @@ class Package:
                 f"{written!r} cannot be a plugin's name: use lower-case letters, digits and hyphens, a letter first, "
                 "as in my-norm"
             )
-        return cls(name, kind, license)
+        return cls(name, kind)
 
     @property
     def distribution(self) -> str:
@@ -127,7 +125,7 @@ class Package:
         example = EXAMPLES[self.kind]
         given = {"name": author, "email": email}
         fields = [f"{key} = {json.dumps(text, ensure_ascii=False)}" for key, text in given.items() if text]  # also TOML strings
-        own = ("kind", "license", "distribution", "module", "class_name", "run")
+        own = ("kind", "distribution", "module", "class_name", "run")
         words = {name: getattr(self, name) for name in own} | {
             "name": self.provides,
             "what": example.what,
