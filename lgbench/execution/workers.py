@@ -44,6 +44,8 @@ LOOK_SECONDS = 0.05
 """Time between two looks at populations in training."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 BOOT = """
+import sys
+sys.path[:] = {path}  # the same as of the command: with -c a file select.py in the current folder would hide the one of Python
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to workers too, but the command stops the workers
 from lgbench.execution.workers import serve
@@ -161,7 +163,7 @@ class Worker:
         threads = ONE_THREAD if execution.device.type == "cpu" or execution.workers > 1 else {}
         self.pipe, theirs = Pipe()
         # Not multiprocessing's spawn, which imports the user's script again and so would begin the same run.
-        command = [sys.executable, "-c", BOOT.format(pipe=theirs.fileno())]
+        command = [sys.executable, "-c", BOOT.format(pipe=theirs.fileno(), path=[*map(str, sys.path)])]
         environ = os.environ | threads
         # Prints of plugins go to standard error, since standard output belongs to the command.
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, env=environ, pass_fds=[theirs.fileno()])

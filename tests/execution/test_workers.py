@@ -58,11 +58,13 @@ def in_workers(
 @pytest.mark.slow
 def test_two_workers_make_the_run_files_of_one_process_to_the_bit(registry, alone, tmp_path, monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", ",".join(sorted({plugin.name for plugin in registry.plugins})))
-    execution = Execution(CPU, False, 1, workers=2)
-    outcome = in_workers(planned(registry), execution, tmp_path)
+    (tmp_path / "select.py").write_text("1 / 0  # in the current folder, where workers must not look for modules")
+    monkeypatch.chdir(tmp_path)
+    execution, results = Execution(CPU, False, 1, workers=2), tmp_path / "results"
+    outcome = in_workers(planned(registry), execution, results)
     assert len(outcome.written) == 4 and not outcome.failed
-    assert made(tmp_path) == alone
-    assert not (tmp_path / UNFINISHED).exists()
+    assert made(results) == alone
+    assert not (results / UNFINISHED).exists()
 
 
 @pytest.mark.slow
