@@ -286,7 +286,9 @@ class Registry:
                 continue
             plugin = registry.take(source)
             if plugin.error:
-                raise PluginError(f"{path}: {plugin.error}")
+                lacks = "ModuleNotFoundError" in plugin.error
+                advice = f"; if it lies beside the file, set PYTHONPATH={path.parent}" if lacks else ""
+                raise PluginError(f"{path}: {plugin.error}{advice}")
         return registry
 
     def take(self, source: loading.PluginSource) -> Plugin:

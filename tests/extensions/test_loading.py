@@ -100,6 +100,15 @@ def test_a_broken_file_stops_the_command(tmp_path, text, said):
     assert "my_norm.py" in str(refused.value)
 
 
+def test_a_file_that_imports_one_beside_it_is_told_how_and_then_loads(tmp_path, monkeypatch):
+    path = file(tmp_path / "mine", text=f"import beside_it\n{GROWING}")
+    path.with_name("beside_it.py").touch()
+    with pytest.raises(PluginError, match=f"set PYTHONPATH={path.parent}"):
+        Registry.load(files=[path])
+    monkeypatch.syspath_prepend(path.parent)
+    assert not Registry.load(files=[path]).problems()
+
+
 def test_a_things_label_in_a_file_differs_from_an_installed_name(tmp_path):
     path = file(tmp_path / "mine", "peri-norm")
     registry = Registry.load(files=[path])
