@@ -57,8 +57,8 @@ device_of_models = click.option("--device", default="cpu", show_default=True, he
 def predict(query: ModelQuery, contexts: Sequence[str], as_json: bool) -> None:
     """Ask a trained model what comes after a context.
 
-    The model's distribution p stands beside the right one, p*. RUN is a run file that `lgbench run --save-weights` wrote, or
-    the id of a run in the results folder.
+    The model's distribution p stands beside the right one, p*. RUN is a run file that `lgbench run --save-weights` wrote, a
+    folder with one, or the id of a run in the results folder.
     """
     from lgbench import saved
     from lgbench.reports.curves import bars
@@ -99,9 +99,9 @@ def predict(query: ModelQuery, contexts: Sequence[str], as_json: bool) -> None:
 def probe(query: ModelQuery, probes: Sequence[str], out: Path | None) -> None:
     """Look inside the trained model of a run.
 
-    RUN is a run file that `lgbench run --save-weights` wrote, or the id of a run in the results folder. The numbers are those
-    that `lgbench run --probe` reads at the end of the training. `lgbench probe-model` of the pack lgbench-huggingface reads the
-    same inside pretrained language models.
+    RUN is a run file that `lgbench run --save-weights` wrote, a folder with one, or the id of a run in the results folder. The
+    numbers are those that `lgbench run --probe` reads at the end of the training. `lgbench probe-model` of the pack
+    lgbench-huggingface reads the same inside pretrained language models.
     """
     from lgbench import saved
     from lgbench.reports import files
@@ -147,8 +147,8 @@ class RerunRequest:
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    help="Largest allowed difference of a number; a third of it for means over lengths. 0.3 allows for all that is known of "
-    "rounding on another machine.  [default: 0.0001]",
+    help="Largest allowed difference of a number; a third of it for means over lengths. 0.3 allows for most of what is known "
+    "of rounding on another machine.  [default: 0.0001]",
 )
 @click.option(
     "--tuning/--no-tuning",
@@ -164,8 +164,8 @@ def verify(runs: Sequence[Path], asked: RerunRequest) -> None:
     """Run files again and compare every number.
 
     RUNS are run files or submission files, or folders of them. lgbench repeats each run with the settings in its file, and
-    writes nothing. Numbers must be equal, even for runs by another torch, device or number of threads. Rounding may then
-    differ, and training amplifies the difference: allow for rounding by --tolerance.
+    writes nothing. Numbers must agree within --tolerance. With another torch, device or number of threads rounding differs, and
+    training amplifies the difference: allow for it by a wide one.
     """
     if asked.tolerance is not None and not isfinite(asked.tolerance):  # NaN would agree with everything
         raise UsageError(f"--tolerance {asked.tolerance} is no finite number; 0.3 allows for rounding on another machine")

@@ -29,7 +29,7 @@ SHARE_OF_MEMORY = 0.5
 """Share of free memory for populations. The rest is for the allocator, for evaluation, and for other programs."""
 
 STEPS_PER_PROGRAM = 300
-"""Training steps from which a program is compiled. Compiling takes 20 to 30 s, as much as 800 to 2,400 steps of one stack save
+"""Training steps from which a program is compiled. Compiling takes 10 to 30 s, as much as 700 to 7,500 steps of one stack save
 (benchmarks/compilation.py), and several stacks and later commands use the same program. A fixed number and no clock: compiled
 and plain steps round differently, and equal commands must give equal numbers."""
 
