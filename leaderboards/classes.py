@@ -56,39 +56,55 @@ class Score(NamedTuple):
     tasks: tuple[str, ...]
     seeds: Floats
     """Score of each seed, (S,)."""
+    fits: bool
+    """Whether any seed fits the training range of all tasks."""
 
 
-def scores(results: Results) -> list[Score]:
+def boards(results: Results) -> dict[str, Board]:
+    """Newest board of every task of a class."""
+    names = sorted(set(_kinds()) & set(results.task_names))
+    every = {name: results.boards("tvd", name, PROTOCOL) for name in names}
+    return {name: max(own, key=lambda board: board.task_version) for name, own in every.items() if own}
+
+
+def _kinds() -> dict[str, str]:
+    """Class of every task that has one."""
+    return {task.name: task.facts.kind for task in Registry.load().tasks if task.facts and task.facts.kind in CLASSES}
+
+
+def scores(ran: Mapping[str, Board]) -> list[Score]:
     """Score of every entry on every class of which it ran all tasks, over the seeds that ran all of them.
 
     A task counts if at least half as many entries ran it as ran the task of its class that most of them ran.
     """
-    kinds = {task.name: task.facts.kind for task in Registry.load().tasks if task.facts}
-    shares: dict[str, dict[str, dict[str, dict[int, float]]]] = {kind: {} for kind in CLASSES}
-    for task in sorted(kinds.keys() & set(results.task_names)):
-        boards = results.boards("tvd", task, PROTOCOL)
-        own = _shares(max(boards, key=lambda board: board.task_version)) if boards else {}
-        if kinds[task] in CLASSES:
-            shares[kinds[task]][task] = {entry: own[entry] for entry in ENTRIES if entry in own}
-    found = []
-    for kind, ran in shares.items():
-        tasks = {task: own for task, own in ran.items() if own and 2 * len(own) >= max(map(len, ran.values()))}
+    kinds, found = _kinds(), []
+    for kind in CLASSES:
+        shares = {task: _shares(board) for task, board in ran.items() if kinds[task] == kind}
+        most = max((len(own) for own in shares.values()), default=0)
+        tasks = {task: own for task, own in shares.items() if own and 2 * len(own) >= most}
         for entry in ENTRIES:
             if tasks and all(entry in own for own in tasks.values()):
                 seeds = sorted(set.intersection(*({*own[entry]} for own in tasks.values())))
                 means = np.array([[own[entry][seed] for seed in seeds] for own in tasks.values()]).mean(0)
-                found.append(Score(entry, kind, tuple(tasks), means))
+                lost = {seed for task in tasks for row in ran[task].rows if row.entry == entry for seed in row.not_fitted}
+                found.append(Score(entry, kind, tuple(tasks), means, not lost.issuperset(seeds)))
     return found
+
+
+def without_share(ran: Mapping[str, Board]) -> str:
+    """Tasks on which the context-free baseline is exact, so that nothing can be a share of it."""
+    return ", ".join(task for task, board in ran.items() if board.context_free_level("OOD") == 0)
 
 
 def _shares(board: Board) -> dict[str, dict[int, float]]:
     """OOD TVD as a share of that of the context-free baseline, by entry and seed."""
     if not (level := board.context_free_level("OOD")):
-        return {}  # the baseline is exact, as on Tomita 1, and nothing can be a share of it
+        return {}
     cells = {row.entry: (row.seeds, cell.values) for row in board.rows if (cell := row.cell("OOD"))}
     return {
         entry: {seed: value / level for seed, value in zip(seeds, values, strict=True) if value is not None}
         for entry, (seeds, values) in cells.items()
+        if entry in ENTRIES
     }
 
 
@@ -107,7 +123,8 @@ def table(found: Sequence[Score]) -> list[list[str]]:
     cells: dict[str, dict[str, str]] = {}
     for score in found:
         low, high = (end.item() for end in interval(score.seeds[None]))
-        cells.setdefault(score.entry, {})[_title(score)] = f"{score.seeds.mean():.3f} [{max(low, 0):.3f}, {high:.3f}]"
+        star = "" if score.fits else "\\*"
+        cells.setdefault(score.entry, {})[_title(score)] = f"{score.seeds.mean():.3f}{star} [{max(low, 0):.3f}, {high:.3f}]"
     lines = [[f"{PROTOCOL}: OOD TVD / baseline", *titles], [":--", *["--:"] * len(titles)]]
     return lines + [[f"`{_short(entry)}`", *(own.get(title, "-") for title in titles)] for entry, own in cells.items()]
 
@@ -128,6 +145,7 @@ def picture(found: Sequence[Score]) -> Spec:
             "entry": _short(score.entry),
             "class": f"{CLASSES[score.kind]}|{counted(len(score.tasks), 'task')}",
             "score": score.seeds.mean().item(),
+            "text": f"{score.seeds.mean():.2f}{'' if score.fits else '*'}",
         }
         for score in found
     ]
@@ -141,8 +159,13 @@ def picture(found: Sequence[Score]) -> Spec:
     # Half of the scale, so that black text can be read on every cell.
     scale = alt.Scale(scheme="blues", reverse=True, domain=[-1, 1], clamp=True)
     cells = chart.mark_rect(stroke="white").encode(color=alt.Color("score:Q", legend=None, scale=scale))
-    text = chart.mark_text(fontSize=TEXT).encode(text=alt.Text("score:Q", format=".2f"))
+    text = chart.mark_text(fontSize=TEXT).encode(text="text:N")
     plot = alt.LayerChart(layer=[cells, text], width=COLUMN * len(classes), height=ROW * len(entries))
-    above = ["OOD TVD as a share of that of the", "context-free baseline, mean over", "tasks and seeds; dark is better"]
+    above = [
+        "OOD TVD as a share of that of the",
+        "context-free baseline, mean over",
+        "tasks and seeds; dark is better,",
+        "a star: no seed fits",
+    ]
     page = on_paper(f"Classes of tasks, {PROTOCOL}", above)
     return page | {key: value for key, value in plot.to_dict().items() if key not in ("$schema", "config")}

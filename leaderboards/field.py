@@ -52,7 +52,9 @@ def _shown(test: ClaimTest) -> str:
 
 def _tasks(verdicts: Sequence[Verdict], test: ClaimTest, state: str) -> str:
     own = [verdict for verdict in verdicts if verdict.test == test and verdict.state == state]
-    return ", ".join(verdict.task + UNFITTED * (verdict.n > 0 and not verdict.fitted) for verdict in own)
+    return ", ".join(
+        verdict.task + UNFITTED * (verdict.n > 0 and not verdict.fitted) + "\u2020" * verdict.blind for verdict in own
+    )
 
 
 def chomsky(results: Results) -> str:
@@ -82,11 +84,13 @@ def _accuracies(results: Results, task: str) -> dict[str, str]:
 
 def tables(results: Results) -> dict[str, str]:
     """The tables of field.md, by the names that it gives."""
-    found, scores = judged(results), classes.scores(results)
+    found, ran = judged(results), classes.boards(results)
+    scores = classes.scores(ran)
     return {
         "summary": summary(found),
         "classes": markdown_table(classes.table(scores)),
         "members": classes.members(scores),
+        "without_share": classes.without_share(ran),
         "papers": papers(found),
         "predictions": predictions(found),
         "chomsky": chomsky(results),

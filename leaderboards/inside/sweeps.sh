@@ -68,6 +68,13 @@ ungated --seeds 5:10 --task set-complement --arch mamba-2-no-gate
 LINEAR=deltanet,deltanet-negative,deltaproduct,deltaproduct-negative,rwkv-7,mamba-2,mlstm,gated-deltanet,gated-deltanet-negative
 ablated --seeds 0:5 --task set-complement --arch "$LINEAR,gated-deltanet-no-fade,gated-deltanet-no-gate" --set train.lr=0.002,0.006
 
+ungated --seeds 0:5 --task set-complement --arch rwkv-7-no-gate,mamba-2-no-gate,mlstm-no-gate --set train.lr=0.002,0.006
+
+# Set complement: norm schemes and stick-breaking attention at equal rates, and dropout.
+runs standard 0:5 set-complement no-norm,input-norm,pre-norm,output-norm,post-norm none train.lr=0.00333,0.00577
+runs standard 0:5 set-complement pre-norm,stick-breaking none train.lr=0.00577,0.01
+runs standard 0:5 set-complement no-norm,pre-norm none train.dropout=0.1,0.3
+
 # Tomita: OLMo Hybrid, whole and less one part.
 ablated --seeds 0:10 --task tomita --arch olmo-hybrid,olmo-hybrid-no-rope,olmo-hybrid-no-gate,olmo-hybrid-no-qk-norm,olmo-hybrid-no-mlp
 

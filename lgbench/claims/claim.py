@@ -51,12 +51,10 @@ class Source:
 
     paper: Annotated[Line, Meta(description="The paper's identifier, such as `arXiv 2510.08341`.")]
     title: Annotated[Line, Meta(description="The paper's title.")]
-    place: Annotated[Line | None, Meta(description="The section, figure or table. Leave it out where you do not know it.")] = (
-        None
-    )
+    place: Annotated[Line | None, Meta(description="The section, figure or table; left out if unknown.")] = None
 
     def __str__(self) -> str:
-        return f"{self.title} ({self.paper}{f', {self.place}' if self.place else ''})"
+        return f"{self.title} ({self.paper}, {self.place or 'table and page unknown'})"
 
 
 @dataclass(frozen=True)

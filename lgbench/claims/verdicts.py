@@ -14,7 +14,7 @@ from lgbench.claims.missing import Wanted, wanted
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results import statistics
-from lgbench.results.boards import BoardHeader, failing
+from lgbench.results.boards import BoardHeader, MeasuredBoard, failing
 from lgbench.results.columns import ID, OOD, BoardValues, ends, rounded
 from lgbench.results.database import most_telling_first
 from lgbench.results.leaderboard import Results
@@ -47,16 +47,17 @@ class PairedSample:
     """Reason against any conclusion in spite of runs; empty without one."""
     measurable: bool = True
     """Whether the board has every length of the test; without one, further runs on the board decide nothing."""
+    blind: bool = False
+    """Whether the entry is better than the claimed value on average, and the context-free baseline is, too."""
 
     @property
     def n(self) -> int:
         return len(self.differences)
 
 
-def _sample(
-    board: BoardHeader, models: BoardValues, test: ClaimTest, members: Collection[str], decisive: ClaimSeeds
-) -> PairedSample | None:
+def _sample(measured: MeasuredBoard, test: ClaimTest, members: Collection[str], decisive: ClaimSeeds) -> PairedSample | None:
     """Sample of a board; None for a board with neither entry."""
+    board, models = measured.header, measured.models
     variants = {entry: _variants(entry, models) for entry in test.entries}
     if not any(variants.values()):
         return None
@@ -91,7 +92,20 @@ def _sample(
         most=board.metric.highest - board.metric.lowest if test.exponent is None else np.inf,
         reason="; ".join(reasons),
         measurable={*_lengths(models, test)} <= {*models.lengths},
+        blind=test.value is not None
+        and all(_better(board, own, test.value) for own in (first[common], _level(measured, test))),
     )
+
+
+def _better(board: BoardHeader, values: Floats, value: float) -> bool:
+    """Whether the mean of values is better than a number; false without values."""
+    return bool(values.size and board.metric.sign * (value - values.mean()) > 0)
+
+
+def _level(measured: MeasuredBoard, test: ClaimTest) -> Floats:
+    """Context-free baseline at the lengths of a test, as far as it is known."""
+    lengths = _lengths(measured.models, test)
+    return np.array([level.mean for level in measured.levels if level.kind == "length" and level.length in lengths])
 
 
 def _variants(entry: str, models: BoardValues) -> list[str]:
@@ -178,6 +192,8 @@ class Verdict:
     """Number of seeds."""
     fitted: int = 0
     """Number of these seeds at which every entry of the test fits the training range."""
+    blind: bool = False
+    """Whether the entry is better than the claimed value where the context-free baseline is, too."""
     p: float | None = None
     """p of the t-test against the nearer end of the margin, corrected (Holm) for the tests of the claim."""
     seeds_needed: int | None = None
@@ -225,10 +241,10 @@ def _found(
     if test.expect != "alike" and test.metric not in results.ranking_names:
         return {}, f"no value of {test.metric} is better than another; expect alike, or name an exponent"
     samples: dict[ProtocolUse, PairedSample] = {}
-    for board, models in results.models(test.metric, task) if task in results.task_names else ():  # newest versions first
-        sample = _sample(board, models, test, members, seeds)
-        if sample and (board.protocol not in samples or (sample.n and not samples[board.protocol].n)):
-            samples[board.protocol] = sample
+    for measured in results.measured(test.metric, task) if task in results.task_names else ():  # newest versions first
+        sample, use = _sample(measured, test, members, seeds), measured.header.protocol
+        if sample and (use not in samples or (sample.n and not samples[use].n)):
+            samples[use] = sample
     return samples, "there is no run of it"
 
 
@@ -285,6 +301,7 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
         high=high,
         n=sample.n,
         fitted=sample.fitted,
+        blind=sample.blind,
     )
     if sample.reason:
         return replace(numbers, state="undecided", reason=sample.reason)
@@ -329,7 +346,8 @@ def _judged(verdict: Verdict, sample: PairedSample, p: float, tests: int) -> Ver
 
 
 def _evidence(verdict: Verdict) -> str:
-    return f"p = {verdict.p:.2g} over {verdict.n} seeds"
+    blind = "; the context-free baseline is better than the value, too" if verdict.blind else ""
+    return f"p = {verdict.p:.2g} over {verdict.n} seeds{blind}"
 
 
 def _undecided(verdict: Verdict, sample: PairedSample, beyond: Floats, tests: int) -> Verdict:

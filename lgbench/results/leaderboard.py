@@ -181,8 +181,13 @@ class Results(Database):
         self, metric: str, name: str | None = None, protocol: str | None = None, *, inside: Inside | None = None
     ) -> list[tuple[BoardHeader, BoardValues]]:
         """Header and values of each board of :meth:`boards`."""
-        chosen = self.chosen(metric, name, protocol)._replace(inside=inside)
-        return [(each.header, each.models) for each in self._to_rank(metric, chosen)]
+        return [(each.header, each.models) for each in self.measured(metric, name, protocol, inside=inside)]
+
+    def measured(
+        self, metric: str, name: str | None = None, protocol: str | None = None, *, inside: Inside | None = None
+    ) -> list[MeasuredBoard]:
+        """Values of each board of :meth:`boards`, before entries are ranked."""
+        return self._to_rank(metric, self.chosen(metric, name, protocol)._replace(inside=inside))
 
     def chosen(self, metric: str, name: str | None = None, protocol: str | None = None, setting: str = "") -> Chosen:
         """Selection with full names, of families and of whole models. UsageError for the first unknown name.

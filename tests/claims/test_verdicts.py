@@ -17,6 +17,7 @@ import lgbench_measurements
 from lgbench.claims.claim import read_claims
 from lgbench.claims.missing import RunCommand, Wanted, command, orders
 from lgbench.claims.verdicts import decide
+from lgbench.reports.claims import summary
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
 
@@ -244,6 +245,23 @@ def test_a_power_law_is_fitted_to_each_seed(tmp_path, law, state):
     assert verdict.state == state and verdict.n == 5 and verdict.second == -1
     assert verdict.first == pytest.approx(np.mean(slopes), abs=5.1e-5)
     assert verdict.difference == pytest.approx(np.mean(slopes) + 1, abs=5.1e-5)
+
+
+@pytest.mark.parametrize(("mean", "baseline", "blind"), [(0.3, 0.4, True), (0.3, 0.6, False), (0.6, 0.4, False)])
+def test_a_value_that_ignoring_the_context_reaches_is_said_and_counted(tmp_path, mean, baseline, blind):
+    for seed, values in enumerate(around(mean)):
+        rows = [
+            *simulated(values, entry="arch+new", seed=seed, protocol_version=VERSION),
+            *simulated(
+                {8: 0.9, 16: baseline, 32: baseline}, entry="arch+new", seed=seed, weights="chance", protocol_version=VERSION
+            ),
+        ]
+        write_rows(tmp_path / f"{seed}.parquet", rows)
+    claim = claim_of(tmp_path, CLAIM.replace('against = "arch+old"', "value = 0.5"))
+    found = [verdict for verdict in decide(claim, Results(tmp_path)) if verdict.n]
+    assert [(each.state, each.blind) for each in found] == [("confirmed" if mean < 0.5 else "refuted", blind)]
+    assert ("the context-free baseline is better than the value, too" in found[0].reason) is blind
+    assert ("1 of them where ignoring the context suffices" in summary([(claim, found)])) is blind
 
 
 def test_a_value_of_zero_has_no_exponent(tmp_path):
