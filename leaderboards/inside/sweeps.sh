@@ -41,6 +41,8 @@ runs short 0:1 max-retrieval $NORMS residual_norm,update_ratio train.steps=1000 
 "$lgbench" run --protocol standard --average none --seeds 0:5 --task dictionary-lookup,dyck,max-retrieval,set-complement,tomita \
     --arch pre-norm,post-norm,peri-norm,lstm,deltanet-negative,stick-breaking --precision bfloat16 --results "$results"
 
+"$lgbench" run --protocol standard --average none --seeds 0:5 --task set-complement --arch gru --precision bfloat16 --results "$results"
+
 # Max retrieval trained in bfloat16, with one part of the model in float32 at a time. The rate is that of standard/7.
 exact() {
     precision=$1 entries=$2
