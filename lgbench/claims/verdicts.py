@@ -163,6 +163,9 @@ def _of_seeds(models: BoardValues, test: ClaimTest, values: Floats) -> Floats:
     return statistics.exponents(np.array(_lengths(models, test)), values)
 
 
+BLIND = "the context-free baseline is better than the value, too"
+"""Reason to learn little from a test against a value."""
+
 State = Literal["confirmed", "refuted", "undecided", "not run"]
 STATES: tuple[State, ...] = get_args(State)
 
@@ -346,8 +349,7 @@ def _judged(verdict: Verdict, sample: PairedSample, p: float, tests: int) -> Ver
 
 
 def _evidence(verdict: Verdict) -> str:
-    blind = "; the context-free baseline is better than the value, too" if verdict.blind else ""
-    return f"p = {verdict.p:.2g} over {verdict.n} seeds{blind}"
+    return f"p = {verdict.p:.2g} over {verdict.n} seeds{f'; {BLIND}' if verdict.blind else ''}"
 
 
 def _undecided(verdict: Verdict, sample: PairedSample, beyond: Floats, tests: int) -> Verdict:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from lgbench.claims.claim import Claim, ClaimTest
 from lgbench.claims.missing import Wanted, command, orders
-from lgbench.claims.verdicts import STATES, Verdict, latest
+from lgbench.claims.verdicts import BLIND, STATES, Verdict, latest
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.tables import Cell, Column, Styled, Table, say, show
@@ -97,7 +97,7 @@ def _print_commands(lines: Iterable[str], console: Console) -> None:
 
 
 def reasons(verdicts: Sequence[Verdict]) -> list[str]:
-    """Sentence for each reason of an undecided verdict or missing run, with tasks and tests.
+    """Sentence for each reason of an undecided verdict, a missing run or a test that says little, with tasks and tests.
 
     `verdicts` are all verdicts on one claim.
     """
@@ -107,6 +107,8 @@ def reasons(verdicts: Sequence[Verdict]) -> list[str]:
         tests.setdefault(verdict.task, set()).add(verdict.test)
         if verdict.state in ("undecided", "not run"):
             found.setdefault((str(verdict.protocol), verdict.state, verdict.reason), []).append(verdict)
+        elif verdict.blind:
+            found.setdefault((str(verdict.protocol), verdict.state, BLIND), []).append(verdict)
     alike: dict[tuple[str, str, str], list[str]] = {}
     for (use, state, reason), own in found.items():
         alike.setdefault((state, reason, _places(own, tests)), []).append(use)

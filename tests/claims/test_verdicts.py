@@ -17,7 +17,7 @@ import lgbench_measurements
 from lgbench.claims.claim import read_claims
 from lgbench.claims.missing import RunCommand, Wanted, command, orders
 from lgbench.claims.verdicts import decide
-from lgbench.reports.claims import summary
+from lgbench.reports.claims import reasons, summary
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
 
@@ -261,6 +261,7 @@ def test_a_value_that_ignoring_the_context_reaches_is_said_and_counted(tmp_path,
     found = [verdict for verdict in decide(claim, Results(tmp_path)) if verdict.n]
     assert [(each.state, each.blind) for each in found] == [("confirmed" if mean < 0.5 else "refuted", blind)]
     assert ("the context-free baseline is better than the value, too" in found[0].reason) is blind
+    assert any("the context-free baseline is better" in sentence for sentence in reasons(found)) is blind
     assert ("1 of them where ignoring the context suffices" in summary([(claim, found)])) is blind
 
 
