@@ -7,11 +7,13 @@ baseline.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import altair as alt
 import numpy as np
 from factors import PROTOCOL
+from findings import UNFITTED
 
 from lgbench.extensions.registry import Registry
 from lgbench.reports.figure import Spec, on_paper
@@ -67,6 +69,7 @@ def boards(results: Results) -> dict[str, Board]:
     return {name: max(own, key=lambda board: board.task_version) for name, own in every.items() if own}
 
 
+@cache
 def _kinds() -> dict[str, str]:
     """Class of every task that has one."""
     return {task.name: task.facts.kind for task in Registry.load().tasks if task.facts and task.facts.kind in CLASSES}
@@ -123,7 +126,7 @@ def table(found: Sequence[Score]) -> list[list[str]]:
     cells: dict[str, dict[str, str]] = {}
     for score in found:
         low, high = (end.item() for end in interval(score.seeds[None]))
-        star = "" if score.fits else "\\*"
+        star = "" if score.fits else UNFITTED
         cells.setdefault(score.entry, {})[_title(score)] = f"{score.seeds.mean():.3f}{star} [{max(low, 0):.3f}, {high:.3f}]"
     lines = [[f"{PROTOCOL}: OOD TVD / baseline", *titles], [":--", *["--:"] * len(titles)]]
     return lines + [[f"`{_short(entry)}`", *(own.get(title, "-") for title in titles)] for entry, own in cells.items()]

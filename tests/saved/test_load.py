@@ -58,7 +58,9 @@ def test_a_loaded_model_of_any_kind_gives_every_score_of_its_run_to_the_bit_in_e
     changes = {key: value for key, value in SMALL.items() if not key.startswith("model.")}
     asked = {"seeds": [0, 1], "set": changes, "average": "bema", "precision": precision, "save_weights": True}
     lgbench.run("tomita-3", arch, **asked, **HOW, results=tmp_path)
-    for path in tmp_path.glob("*.parquet"):
+    files = list(tmp_path.glob("*.parquet"))
+    assert len(files) == 2
+    for path in files:
         require_same(path, "raw", "bema")
 
 
