@@ -29,8 +29,8 @@ RIGHT = 0.05
 TASKS = {
     "with a program in C-RASP": (
         "tomita-2",
-        "tomita-7",
         "regular-d-2",
+        "regular-d-3",
         "regular-d-12",
         "regular-abcde",
         "regular-ab-d-bc",

@@ -46,8 +46,9 @@ def regular(languages: Mapping[str, Definition]) -> Callable[[], Iterable[Task]]
 def language(name: str, definition: Definition, about: str = "", symbols: str = "") -> Task:
     """Task of a regular language. symbols: alphabet, where it is more than the symbols of the members.
 
-    Contexts are prefixes of members; whole members where some member cannot go on, as in a*b. Where no length below 64 has
-    both members and non-members, as with a single symbol, the task is no `Language`. Raises the errors of :func:`regular`.
+    Contexts are prefixes of members; whole members where some member cannot go on, as in a*b, or where nearly all long prefixes
+    have one answer, as in a*b*. Where no length below 64 has both members and non-members, as with a single symbol, the task is
+    no `Language`. Raises the errors of :func:`regular`.
     """
     nfa = read(name, definition, frozenset(symbols))
     dfa = DFA.from_nfa(nfa).to_partial()
@@ -59,10 +60,21 @@ def language(name: str, definition: Definition, about: str = "", symbols: str = 
     # In a{2,3} automata-lib takes 2, 3 and the comma for symbols, so the alphabet is that of the members.
     in_members = {symbol for row in dfa.transitions.values() for symbol in row}
     alphabet = in_members if isinstance(definition, str) and not symbols else nfa.input_symbols
-    kind = Prefixes if all(dfa.transitions.values()) else Members
+    kind = Prefixes if all(dfa.transitions.values()) and not _settles(dfa) else Members
     found = kind(name, nfa, dfa, sorted(alphabet))
     found.about = about or (f"Regular language {definition}" if isinstance(definition, str) else "")
     return found if _tells_apart(found.automaton) else WithoutStrings(found)
+
+
+def _settles(dfa: DFA) -> bool:
+    """Whether the answer depends on the prefix, but not in the states where a random walk stays in the end."""
+    reached = {state: set(row.values()) for state, row in dfa.transitions.items()}
+    for _ in reached:  # each round doubles the length of paths
+        for states in reached.values():
+            states.update(*(reached[state] for state in tuple(states)))
+    stays = {state for state, states in reached.items() if all(state in reached[other] for other in states)}
+    legal = {state: (frozenset(row), state in dfa.final_states) for state, row in dfa.transitions.items()}
+    return len({legal[state] for state in stays}) == 1 < len(set(legal.values()))
 
 
 def _tells_apart(automaton: Automaton) -> bool:
@@ -87,8 +99,9 @@ def read(name: str, definition: Definition, symbols: frozenset[str] = frozenset(
         try:
             return NFA.from_regex(expression, input_symbols=symbols or None)
         except (AutomatonException, RegexException) as error:
-            # The library calls a star '<KleeneStarToken: *>'.
-            reason = re.sub(r"<\w+: (.+?)>", r"\1", str(error)).rstrip(".").replace("parethesis", "parenthesis")
+            # The library calls a star '<KleeneStarToken: *>', and leaves a name in a sentence about {3,2}.
+            reason = re.sub(r"<\w+: (.+?)>", r"\1", str(error)).replace(" {upper_bound}", "")
+            reason = reason.rstrip(".").replace("parethesis", "parenthesis")
             raise ValueError(f"{name}: {definition!r} is no regular expression: {reason}; {EXPECTED}") from error
     return _from_table(name, definition)
 
@@ -199,8 +212,9 @@ class Prefixes(RegularLanguage):
 
 @final
 class Members(RegularLanguage, WholeMembers):
-    """A context is a member, where some member cannot go on; the answers are uniform over what may follow each prefix.
+    """A context is a member, where prefixes would not do; the answers are uniform over what may follow each prefix.
 
+    They would not do where some member cannot go on, as in a*b, or where nearly all long prefixes have one answer, as in a*b*.
     After a of a*b the string may go on with either symbol, and after b it ends:
 
     >>> task = language("then-b", "a*b")
@@ -208,6 +222,8 @@ class Members(RegularLanguage, WholeMembers):
     >>> task.text(inputs[0]), distribution[0].tolist()
     ('ab', [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
     """
+
+    version = 2
 
     def __init__(self, name: str, nfa: NFA, dfa: DFA, symbols: Iterable[str]) -> None:
         super().__init__(name, nfa, dfa, symbols)
