@@ -34,10 +34,14 @@ class WholeMembers(SymbolLanguage):
                 return found
         raise ValueError(f"{self.name} has no member of length {length} or shorter: give a longer length")
 
+    def drawn(self, length: int, random: Random) -> Tensor:
+        """Symbols of the contexts, (n, length)."""
+        return self.uniform(length, random, True)
+
     def sample(self, length: int, random: Random) -> Batch:
         """Members with the begin token, filled up to (n, length + 1), with p* (n, length + 1, V)."""
         whole = self.longest(length)
-        symbols = self.uniform(whole, random, True)
+        symbols = self.drawn(whole, random)
         legal = self.following(symbols).float()
         p = F.pad(legal / legal.sum(-1, keepdim=True), (0, 0, 0, length - whole))
         p[:, whole + 1 :, -1] = 1.0

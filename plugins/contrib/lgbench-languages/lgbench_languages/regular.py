@@ -43,12 +43,14 @@ def regular(languages: Mapping[str, Definition]) -> Callable[[], Iterable[Task]]
     return lgbench_tasks
 
 
-def language(name: str, definition: Definition, about: str = "", symbols: str = "") -> Task:
+def language(
+    name: str, definition: Definition, about: str = "", symbols: str = "", kind: type[RegularLanguage] | None = None
+) -> Task:
     """Task of a regular language. symbols: alphabet, where it is more than the symbols of the members.
 
-    Contexts are prefixes of members; whole members where some member cannot go on, as in a*b, or where nearly all long prefixes
-    have one answer, as in a*b*. Where no length below 64 has both members and non-members, as with a single symbol, the task is
-    no `Language`. Raises the errors of :func:`regular`.
+    kind: class of the task, which says what contexts are. By default contexts are prefixes of members; whole members where some
+    member cannot go on, as in a*b, or where nearly all long prefixes have one answer, as in a*b*. Where no length below 64 has
+    both members and non-members, as with a single symbol, the task is no `Language`. Raises the errors of :func:`regular`.
     """
     nfa = read(name, definition, frozenset(symbols))
     dfa = DFA.from_nfa(nfa).to_partial()
@@ -60,7 +62,7 @@ def language(name: str, definition: Definition, about: str = "", symbols: str = 
     # In a{2,3} automata-lib takes 2, 3 and the comma for symbols, so the alphabet is that of the members.
     in_members = {symbol for row in dfa.transitions.values() for symbol in row}
     alphabet = in_members if isinstance(definition, str) and not symbols else nfa.input_symbols
-    kind = Prefixes if all(dfa.transitions.values()) and not _settles(dfa) else Members
+    kind = kind or (Prefixes if all(dfa.transitions.values()) and not _settles(dfa) else Members)
     found = kind(name, nfa, dfa, sorted(alphabet))
     found.about = about or (f"Regular language {definition}" if isinstance(definition, str) else "")
     return found if _tells_apart(found.automaton) else WithoutStrings(found)
@@ -210,7 +212,6 @@ class Prefixes(RegularLanguage):
         return Batch(self.begin(symbols), p.view(random.n, length + 1, -1))
 
 
-@final
 class Members(RegularLanguage, WholeMembers):
     """A context is a member, where prefixes would not do; the answers are uniform over what may follow each prefix.
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, final
 
-from lgbench import Facts, Task
-from lgbench_languages.regular import language
+import torch
+from torch import Tensor
+
+from lgbench import Facts, Random, Task
+from lgbench_languages.regular import Members, language
 
 SOURCES = ("arXiv 2009.11264", "arXiv 2410.02140, figure 3 and its repository")
 
@@ -19,6 +22,30 @@ class Rule(NamedTuple):
     c_rasp: bool
     c_rasp_positions: bool
     about: str
+
+
+@final
+class RunsOfTwos(Members):
+    """{0,1,2}*02*: a context is w x 2^k, with k uniform below its length and x one of 0 and 1. All of its prefixes answer.
+
+    Whether the string may end depends on x, and so on a symbol that is far back:
+
+    >>> task = next(task for task in suite() if task.name == "regular-012-0-2")
+    >>> inputs, distribution, _ = task.sample(9, Random(2))
+    >>> [(task.text(row), p.tolist()) for row, p in zip(inputs, distribution[:, -1, -1])]
+    [('000222222', 0.25), ('211021222', 0.0)]
+    """
+
+    def drawn(self, length: int, random: Random) -> Tensor:
+        last = length - 1 - random.integers(max(1, length), 1)  # place of x
+        places = torch.arange(length, device=random.device)
+        symbols = torch.where(places == last, random.integers(2, 1), random.integers(3, length))
+        return torch.where(places > last, 2, symbols)
+
+
+REACH = (8, 16, 32, 50, 64, 128, 256, 512)
+PHASES = tuple(sorted({longest - back for longest in REACH for back in range(4)}))
+"""Lengths on boards of languages that ask for a length modulo 2 or 4: four in a row have every remainder."""
 
 
 def nested(depth: int) -> str:
@@ -49,8 +76,10 @@ def suite() -> Iterable[Task]:
     ['regular-parity', 'regular-aa', 'regular-aaaa']
     """
     for name, rule in RULES.items():
-        task = language(f"regular-{name}", rule.expression, rule.about)
+        task = language(f"regular-{name}", rule.expression, rule.about, kind=RunsOfTwos if name == "012-0-2" else None)
         task.family = "regular"
+        if name in {"aa", "aaaa", "abab"}:
+            task.lengths = PHASES
         kind = "regular with groups" if rule.group else "star-free"
         programs = rule.c_rasp, rule.c_rasp_positions
         task.facts = Facts(kind, "regular", rule.group is None, *programs, rule.group, SOURCES)
