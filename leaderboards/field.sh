@@ -30,7 +30,7 @@ runs "$CHOMSKY" rnn # 2
 runs "$CHOMSKY" pre-norm # 3
 runs "$CHOMSKY" stack-rnn # 4
 runs "$LANGUAGES,$WRITTEN",shuffle-1,decimal-addition-coupled pre-norm # 8
-runs tomita,regular,counter-2,shuffle-1,shuffle-2,"$WRITTEN,$ADDITION" coupled # 8
+runs tomita,regular,counter,shuffle,shuffle-1,"$WRITTEN,$ADDITION" coupled # 8
 runs "$CHOMSKY",regular,copy-repeat,copy-unique lstm # 13
 runs word-problem deltaproduct,deltaproduct-negative # 14
 runs parity-check,word-problem deltanet,deltanet-negative,mamba-2 # 16

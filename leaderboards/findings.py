@@ -112,17 +112,18 @@ def together(results: Results) -> str:
     """Raw weights of entries that ran every family, best first: interquartile mean and mean of their shares of the baseline."""
     (board,) = results.overall("tvd", PROTOCOL)
     lines = [
-        [f"{PROTOCOL}: OOD TVD / baseline", "IQM", "mean", "P(better than pre-norm)", *board.families],
-        [":--", *["--:"] * (3 + len(board.families))],
+        [f"{PROTOCOL}: OOD TVD / baseline", "IQM", "rank less a family", "mean", "P(better than pre-norm)", *board.families],
+        [":--", *["--:"] * (4 + len(board.families))],
     ]
-    for row in board.rows:
-        if "@" in row.entry:
-            continue
+    raw = [row for row in board.rows if "@" not in row.entry]
+    for row in raw:
+        ranks = [1 + sum(other.ranks_without[f] < rank for other in raw) for f, rank in enumerate(row.ranks_without)]
         better = "-" if row.improvement is None else _estimate(row.improvement, 2)
         lines.append(
             [
                 f"`{row.entry.removeprefix('transformer+')}`",
                 _estimate(row.score, 3),
+                f"{min(ranks)}-{max(ranks)}",
                 _estimate(row.mean, 3),
                 better,
                 *(f"{mean:.2f}" for mean in row.families),

@@ -14,6 +14,7 @@ NORMS=pre-norm,post-norm,peri-norm,peri-init-norm
 # With these, pre-norm, post-norm and peri-norm: a norm on the input, on the output and on the sum, in all twelve combinations.
 FACTORS=no-norm,final-norm,input-norm,output-norm,olmo2-norm,input-post-norm,output-post-norm,input-output-norm,input-output-post-norm
 ON_ATTENTION=attention-layer-norm,attention-standardize
+RETRIEVAL=set-attention,set-attention+attention-layer-norm,set-attention+attention-standardize
 
 # PROTOCOL SEEDS TASKS ENTRIES [OPTIONS]: all of these runs that are not there yet. Probes say why models fail at a length.
 runs() {
@@ -29,17 +30,15 @@ every() {
     for family in $FAMILIES; do runs "$protocol" "$seeds" "$family" "$entries" "$@"; done
 }
 
-# What the claims of the source papers ask for. The first five seeds of every family come before the other five of any.
-every standard 0:5 "$NORMS"
-every standard 0:10 "$NORMS"
-runs standard 0:10 dictionary-lookup,max-retrieval "set-attention,set-attention+attention-layer-norm,set-attention+attention-standardize"
-every standard 0:10 "$ON_ATTENTION"
+# What the claims of the source papers ask for. Seeds 5 to 9 come after the predictions about them.
+every standard 0:5 "$NORMS,$ON_ATTENTION"
+runs standard 0:5 dictionary-lookup,max-retrieval "$RETRIEVAL"
 runs standard 0:5 max-retrieval set-attention+adaptive-temperature --average none
 every standard 0:5 "$FACTORS" --average none
 
 # The same after other lengths of training.
 every short 0:10 "$NORMS,$ON_ATTENTION"
-runs paper 0:5 dictionary-lookup "pre-norm,attention-layer-norm,set-attention,set-attention+attention-layer-norm"
+runs paper 0:10 dictionary-lookup "pre-norm,$ON_ATTENTION,$RETRIEVAL"
 
 # Fresh seeds for what `confirmations/` predicts, the cheapest first. `python leaderboards/tuned.py RESULTS FAMILY` writes the tuning runs of
 # the first five seeds, and then none is made again.
@@ -50,6 +49,15 @@ confirm max-retrieval no-norm,pre-norm,post-norm,peri-norm,attention-layer-norm,
 confirm set-complement lstm,stick-breaking,deltanet,gated-deltanet
 confirm dyck pre-norm,lstm,stick-breaking
 confirm tomita pre-norm,lstm,post-norm,no-norm,stick-breaking
+confirm set-complement olmo2-norm,peri-init-norm,deltanet-negative
+confirm dictionary-lookup olmo2-norm,rope,deltanet-negative
+confirm max-retrieval peri-init-norm,rope,deltanet-negative
+confirm dyck deltanet-negative
+confirm tomita deltanet-negative
+
+# The other five seeds that the claims of the source papers ask for.
+every standard 0:10 "$NORMS,$ON_ATTENTION"
+runs standard 0:10 dictionary-lookup,max-retrieval "$RETRIEVAL"
 
 # The packs.
 every standard 0:5 lstm,gru,stick-breaking,rope,ssmax,differential --average none
@@ -69,8 +77,8 @@ every standard 0:5 xt-swiglu,xt-relu-squared,xt-macaron,xt-hyper-connections --a
 # Hours and days.
 runs long 0:3 dyck "$NORMS"
 runs long 0:3 tomita "$NORMS"
-runs paper 0:5 max-retrieval "pre-norm,attention-layer-norm,set-attention,set-attention+attention-layer-norm"
-runs paper 0:3 set-complement "$NORMS"
+runs paper 0:5 max-retrieval "pre-norm,$ON_ATTENTION,$RETRIEVAL,set-attention+adaptive-temperature"
+runs paper 0:3 set-complement "no-norm,input-norm,$NORMS"
 
 # mamba and falcon-mamba step through positions on a CPU, and take 40 times as long as a transformer.
 runs standard 0:5 tomita mamba,falcon-mamba --average none

@@ -18,6 +18,8 @@ NO_NORM = "transformer+no-norm"
 BASELINE = "transformer+pre-norm"
 MINIMAL = tuple(f"transformer+{norm}" for norm in ("no-norm", "pre-norm", "post-norm", "peri-norm", "peri-init-norm"))
 """The minimal model of set complement, with no norm and with four."""
+ONE_PLACE = ("transformer+input-norm", "transformer+output-norm", "transformer+olmo2-norm")
+"""A norm on the sublayer's input, on its output, and on its output and before the logits."""
 PARTS = {"reading": "embedding and logits of attention", "logits": "logits of attention", "head": "logits of the model"}
 """Parts of `exact_parts.py` with longer names in the table."""
 TOKENS = 64
@@ -97,7 +99,7 @@ def separation(results: Results) -> str:
     lengths = [length for length in board.all_lengths if length < TOKENS]
     lines = [[f"{board.protocol}: logit separation at", *map(str, lengths), "exponent"], [":--", *["--:"] * (len(lengths) + 1)]]
     rows = {row.entry: row for row in board.rows}
-    for entry in filter(rows.__contains__, dict.fromkeys((*MINIMAL, *SCHEMES))):
+    for entry in filter(rows.__contains__, dict.fromkeys((*MINIMAL, *ONE_PLACE, *SCHEMES))):
         cells = [rows[entry].cell("length", length) for length in lengths]
         fitted = str(exponent(rows[entry]) or "-").removeprefix("N^")
         lines.append([f"`{entry}`", *("-" if cell is None else f"{cell.mean:.2f}" for cell in cells), fitted])

@@ -159,10 +159,10 @@ class Queries:
         """Power of the length with which a probe falls, fitted from the length `first` to `last`, with its interval."""
         return _exponent(self._row(entry, name, protocol, metric, EVERYWHERE), first, last)
 
-    def correlation(self, probe: str, name: str, length: int, layer: int | None = None) -> str:
+    def correlation(self, probe: str, name: str, length: int, layer: int | None = None, since: int | None = None) -> str:
         """Rank correlation over entries between a probe at a length and TVD there, its interval, and the number of entries.
 
-        Means are over the seeds with both.
+        Means are over the seeds with both. since: the probe is divided by its value at this length.
         """
         (header, scores), *_ = self.results.models(PRIMARY_METRIC, name, PROTOCOL)
         (_, probes), *_ = self.results.models(probe, name, PROTOCOL, inside=Inside(layer))
@@ -173,7 +173,10 @@ class Queries:
             for seed, value in zip(scores.seeds, own, strict=True)
         }
         pairs: dict[str, Floats] = {}
-        for entry, own in zip(probes.entries, probes.columns["length", length], strict=True):
+        readings = probes.columns["length", length]
+        if since is not None:
+            readings = readings / probes.columns["length", since]
+        for entry, own in zip(probes.entries, readings, strict=True):
             both = np.array([own, [values.get((entry, seed), np.nan) for seed in probes.seeds]])
             if "@" not in entry and (whole := np.isfinite(both).all(0)).any():
                 mean = both[:, whole].mean(1, keepdims=True)
