@@ -31,6 +31,7 @@ CLASSES = {
     "context-sensitive": "context-|sensitive",
     "recall": "recall",
     "state tracking": "state|tracking",
+    "algorithmic": "algorithmic",
     "games": "games",
     "random automata": "random|automata",
 }

@@ -7,7 +7,7 @@ it reads the one of `factors.PROTOCOL`, raw weights, and OOD TVD, the mean over 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Literal
 
@@ -20,7 +20,7 @@ from lgbench.results.compare import Difference, compare
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import EVERYWHERE, Inside, Results
 from lgbench.results.predictors import ProbeReadings
-from lgbench.results.statistics import CONFIDENCE, Floats, mean_exponent, paired_t
+from lgbench.results.statistics import CONFIDENCE, Floats, holm, mean_exponent, paired_t
 from lgbench.results.sweeps import SweepRequest, sweeps
 
 Judgement = Literal["better", "worse", "undecided"]
@@ -90,6 +90,13 @@ class Queries:
     def undecided(self, first: str, second: str, name: str, protocol: str = PROTOCOL) -> str:
         """Difference of two entries with its interval; neither must be significantly better."""
         return self.judged("undecided", first, second, name, protocol)
+
+    def corrected(self, pairs: Sequence[tuple[str, str]], name: str, protocol: str) -> str:
+        """Pairs of entries that differ with p corrected for all of the pairs (Holm 1979), as in "2 of 5: a and b, a and c"."""
+        p = holm(np.array([self._compared(*pair, protocol)[name].p for pair in pairs]))
+        left = [pair for pair, corrected in zip(pairs, p, strict=True) if corrected < 1 - CONFIDENCE]
+        named = [f"{one} and {other}".replace("pre-norm+", "") for one, other in left]
+        return f"{len(left)} of {len(pairs)}: {', '.join(named)}"
 
     def without(self, expected: Judgement, first: str, second: str, family: str, task: str) -> str:
         """Difference of two entries over the tasks of a family except one."""

@@ -139,22 +139,25 @@ def commands(claim: Claim, verdicts: Iterable[Verdict], results: str | None = No
 def summary(found: Judged) -> str:
     """Count of confirmed tests, such as "2 of 3 predictions hold (1 refuted); 4 have not run". A test counts once on each task.
 
-    Tests that hold without a seed at which all entries fit the training range, or that the context-free baseline passes, say
-    little about generalization, and are counted apart.
+    Verdicts without a seed at which all entries fit the training range, or that the context-free baseline passes, say little
+    about generalization, and are counted apart.
     """
     counting = [verdict for claim, verdicts in found for verdict in latest(claim, verdicts)]
     ran = [verdict.state for verdict in counting if verdict.state != "not run"]
     if not ran:
         return f"0 of {counted(len(counting), 'prediction')} run"
-    others = ", ".join(f"{ran.count(state)} {state}" for state in STATES[1:] if state in ran)
-    holding = [verdict for verdict in counting if verdict.state == "confirmed"]
+    others = [f"{ran.count(state)} {state}" for state in STATES[1:] if state in ran]
+    holding, failing = ([verdict for verdict in counting if verdict.state == state] for state in ("confirmed", "refuted"))
     unfitted, blind = sum(not verdict.fitted for verdict in holding), sum(verdict.blind for verdict in holding)
+    if failing and (lost := sum(not verdict.fitted for verdict in failing)):
+        others[0] += f", {lost} without such a seed" if unfitted else f", {lost} without a seed that every entry fits"
     without = f", {unfitted} of them without a seed that every entry fits" if unfitted else ""
     without += f", {blind} of them where ignoring the context suffices" if blind else ""
     waiting = len(counting) - len(ran)
     later = f"; {waiting} {'has' if waiting == 1 else 'have'} not run" if waiting else ""
     hold = f"{len(holding)} of {counted(len(ran), 'prediction', 'holds', 'hold')}"
-    return f"{hold}{without}{f' ({others})' if others else ''}{later}"
+    failed = f" ({'; '.join(others)})" if others else ""
+    return f"{hold}{without}{failed}{later}"
 
 
 def pair(test: ClaimTest, names: Sequence[str] = ()) -> str:
