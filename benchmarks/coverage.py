@@ -1,11 +1,11 @@
-"""How often the 95 % interval of one paired difference misses the truth, by five tests, on the spreads of the published boards.
+"""How often the 95 % interval of one paired difference misses the truth, by four tests, on the spreads of the published boards.
 
     python benchmarks/coverage.py leaderboards/runs > benchmarks/coverage.csv
     python benchmarks/coverage.py benchmarks/coverage.csv
 
 A simulated board has the raw entries of a published one, with the standard deviation of each over seeds, and equal means, so
 the truth of each difference is 0; where one entry of a pair fails, the truth is its mean loss. The tests are the ordinary
-paired t-test and four moderated ones (Smyth 2004; limma), which differ in the prior of the variance.
+paired t-test and three moderated ones (Smyth 2004; limma), which differ in the prior of the variance.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,12 +31,10 @@ Prior = tuple[Floats, Floats]
 
 COLUMNS = ("errors", "seeds", "test", "pairs", "covered", "least", "most")
 """Columns of the file: coverage as the mean over boards, and on the board with the least and the most."""
-SEEDS = (3, 5)
+SEEDS = (3, 5, 10)
 PAIRS = ("all", "widest tenth", "narrowest tenth")
-AVERAGED = "one prior, with averages"
-"""A test that counts averages of one training as entries: left out of the table."""
-PROTOCOLS = ("standard", "standard/3")
-"""Spreads of entries are those under the first protocol; shapes of errors are those of the ten seeds of the second."""
+ENTRIES = 10
+"""Smallest number of entries on a board whose spreads are simulated."""
 BATCH = 250
 LARGE = 1e4
 """Degrees of freedom of a prior of equal variances."""
@@ -53,10 +51,6 @@ class Board:
     """(E,): means of raw entries."""
     sd: Floats
     """(E,): standard deviations over seeds, without what all entries have in common."""
-    base: NDArray[np.intp]
-    """(A,): the entry of each average of weights."""
-    noise: Floats
-    """(A,): standard deviations over seeds of average - raw."""
 
 
 @dataclass(frozen=True)
@@ -72,33 +66,34 @@ class World:
     """Whether every second entry alone fails; then pairs of one entry that fails and one that does not are judged."""
 
 
-def published(results: Results) -> list[Board]:
-    """Boards of the newest protocol, by family."""
-    found = []
-    every = results.models(PRIMARY_METRIC, None, PROTOCOLS[0])
+def published(results: Results) -> dict[str, Floats]:
+    """OOD means of raw entries (E, S) by family, NaN without a run: the larger boards of the newest `standard`."""
+    every = results.models(PRIMARY_METRIC, None, "standard")
     newest = max((header.protocol for header, _ in every), key=lambda use: use.version)
+    found = {}
     for header, models in every:
-        if header.protocol != newest:
-            continue
         raw = [entry for entry in models.entries if "@" not in entry]
-        averages = [entry for entry in models.entries if "@" in entry and entry.partition("@")[0] in raw]
-        values = models.column(models.ranked_by, raw)
-        own = values - values.mean(1, keepdims=True)
-        base = np.array([raw.index(entry.partition("@")[0]) for entry in averages])
-        noise = (models.column(models.ranked_by, averages) - values[base]).std(1, ddof=1)
-        found.append(Board(header.name, values.mean(1), (own - own.mean(0)).std(1, ddof=1), base, noise))
+        if header.protocol == newest and len(raw) >= ENTRIES:
+            found[header.name] = models.column(models.ranked_by, raw)
     return found
 
 
-def residuals(results: Results) -> Floats:
+def spreads(name: str, values: Floats) -> Board:
+    """Spreads of a board, over the seeds that all entries have."""
+    values = values[:, np.isfinite(values).all(0)]
+    own = values - values.mean(1, keepdims=True)
+    return Board(name, values.mean(1), (own - own.mean(0)).std(1, ddof=1))
+
+
+def residuals(boards: Iterable[Floats]) -> Floats:
     """Errors of entries with ten seeds, each entry with standard deviation 1."""
     found = []
-    for _, models in results.models(PRIMARY_METRIC, None, PROTOCOLS[1]):
-        values = models.column(models.ranked_by, [entry for entry in models.entries if "@" not in entry])
-        values = values[np.isfinite(values).sum(1) >= 10]
-        own = values - values.mean(1, keepdims=True)
+    for values in boards:
+        ten = values[np.isfinite(values).sum(1) >= 10]
+        own = ten - ten.mean(1, keepdims=True)
         found.append((own / own.std(1, keepdims=True)).ravel())
-    return np.concatenate(found)
+    errors: Floats = np.concatenate(found)
+    return errors
 
 
 def fitted(variances: Floats, freedom: float, trend: Floats | None = None) -> Prior:
@@ -163,10 +158,8 @@ def missed(world: World, board: Board, seeds: int, boards: int) -> Iterator[tupl
     for _ in range(boards // BATCH):
         shape = (BATCH, len(board.sd), seeds)
         values = board.sd[:, None] * world.draw(rng, shape) + jump * (rng.random(shape) < failing[:, None])
-        noise = board.noise[:, None] * rng.normal(size=(BATCH, len(board.base), seeds))
-        every = np.concatenate([values, values[:, board.base] + noise], 1)
         variances, mean = _variances(values), (values.mean(-1)[:, first] - values.mean(-1)[:, second])
-        for test, (variance, freedom) in _tests(variances, _variances(every), board, seeds).items():
+        for test, (variance, freedom) in _tests(variances, board, seeds).items():
             reach = stdtrit(freedom, 0.975) * np.sqrt(variance / seeds)
             counts[test] = counts.get(test, 0.0) + (np.abs(mean - truth) > reach).mean(0) / (boards // BATCH)
     for test, share in counts.items():
@@ -176,42 +169,42 @@ def missed(world: World, board: Board, seeds: int, boards: int) -> Iterator[tupl
 def _variances(values: Floats) -> Floats:
     """Variances of the differences of all pairs of entries (boards, E, seeds) -> (boards, pairs)."""
     own = values - values.mean(-1, keepdims=True)
-    products = own @ own.swapaxes(-1, -2) / (values.shape[-1] - 1)
+    products: Floats = own @ own.swapaxes(-1, -2) / (values.shape[-1] - 1)
     first, second = np.triu_indices(values.shape[1], 1)
-    return products[:, first, first] + products[:, second, second] - 2 * products[:, first, second]
+    found: Floats = products[:, first, first] + products[:, second, second] - 2 * products[:, first, second]
+    return found
 
 
-def _tests(variances: Floats, every: Floats, board: Board, seeds: int) -> dict[str, tuple[Floats, Floats | float]]:
+def _tests(variances: Floats, board: Board, seeds: int) -> dict[str, tuple[Floats, Floats | float]]:
     """Variance and degrees of freedom of each test, for all pairs of raw entries."""
-    free, entries, averages = seeds - 1.0, len(board.sd), len(board.base)
+    free, entries = seeds - 1.0, len(board.sd)
     first, second = np.triu_indices(entries, 1)
     level = stats.zscore(board.level[first] + board.level[second])
     trend = np.stack([np.ones_like(level), level, level**2], 1)
     priors = {
-        AVERAGED: (fitted(every, free), (entries + averages - 1) * free),
-        "one prior, raw": (fitted(variances, free), (entries - 1) * free),
-        "robust prior, raw": (robust(variances, free), (entries - 1) * free),
-        "trend with the mean, raw": (fitted(variances, free, trend), (entries - 1) * free),
+        "one prior": fitted(variances, free),
+        "robust prior": robust(variances, free),
+        "trend with the mean": fitted(variances, free, trend),
     }
     found: dict[str, tuple[Floats, Floats | float]] = {
-        name: ((weight * scale + free * variances) / (weight + free), np.minimum(free + weight, limit))
-        for name, ((scale, weight), limit) in priors.items()
+        name: ((weight * scale + free * variances) / (weight + free), np.minimum(free + weight, (entries - 1) * free))
+        for name, (scale, weight) in priors.items()
     }
     return found | {"ordinary paired t": (variances, free)}
 
 
 def table(path: Path) -> str:
-    """Markdown table of a written file: coverage in percent with five seeds, mean over the boards, of each of PAIRS."""
+    """Markdown table of a written file: coverage in percent, mean over the boards, of each of PAIRS."""
     with path.open(encoding="utf-8") as file:
-        lines = [line for line in csv.DictReader(file) if line["seeds"] == "5" and line["test"] != AVERAGED]
-    found = {(line["errors"], line["test"], line["pairs"]): f"{100 * float(line['covered']):.1f}" for line in lines}
+        lines = list(csv.DictReader(file))
+    found = {(*(line[key] for key in COLUMNS[:4]),): f"{100 * float(line['covered']):.1f}" for line in lines}
     tests = dict.fromkeys(line["test"] for line in lines)
     rows = [
-        [errors, *(", ".join(found[errors, test, pairs] for pairs in PAIRS) for test in tests)]
-        for errors in dict.fromkeys(line["errors"] for line in lines)
+        [errors, seeds, *(", ".join(found[errors, seeds, test, pairs] for pairs in PAIRS) for test in tests)]
+        for errors, seeds in dict.fromkeys((line["errors"], line["seeds"]) for line in lines)
     ]
-    head = ["Errors", *(test.removesuffix(", raw") for test in tests)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (head, [":--", *["--:"] * len(tests)], *rows))
+    head = ["Errors", "seeds", *tests]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, [":--", *["--:"] * (1 + len(tests))], *rows))
 
 
 def main() -> None:
@@ -222,9 +215,9 @@ def main() -> None:
     if asked.results.endswith(".csv"):
         print(table(Path(asked.results)), end="")
         return
-    results = Results(asked.results)
-    boards = published(results)
-    real = residuals(results)
+    values = published(Results(asked.results))
+    boards = [spreads(*board) for board in values.items()]
+    real = residuals(values.values())
     worlds = [
         World("normal", lambda rng, shape: rng.normal(size=shape)),
         World("as on the boards", lambda rng, shape: rng.choice(real, shape)),

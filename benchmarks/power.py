@@ -22,11 +22,12 @@ SHARES = (0.5, 0.75, 0.9)
 
 
 def variances(models: BoardValues, against: str | None = None) -> Floats:
-    """Variances of the differences of all pairs, or of the pairs with one entry."""
-    values = models.column(models.ranked_by, models.entries)
+    """Variances of the differences of all pairs of raw entries, or of the pairs with one entry."""
+    raw = [entry for entry in models.entries if "@" not in entry]
+    values = models.column(models.ranked_by, raw)
     first, second = np.triu_indices(len(values), 1)
     if against is not None:
-        with_it = models.entries.index(against)
+        with_it = raw.index(against)
         kept = (first == with_it) | (second == with_it)
         first, second = first[kept], second[kept]
     found = paired_t(values[first] - values[second]).variance
@@ -49,7 +50,9 @@ def main() -> None:
     print("| family | entries | two alone: 50 % | 75 % | 90 % | against the baseline: 50 % | 75 % | 90 % |")
     print("| :-- | --: | --: | --: | --: | --: | --: | --: |")
     for about, models in Results(asked.results).models(asked.metric, None, asked.protocol):
-        entries = len(models.entries)
+        entries = sum("@" not in entry for entry in models.entries)
+        if entries < 2:
+            continue
         alone = needed(variances(models), asked.difference, 1)
         baseline = BASELINE_ENTRY in models.entries
         against = needed(variances(models, BASELINE_ENTRY), asked.difference, entries - 1) if baseline else "- | - | -"
