@@ -165,6 +165,13 @@ def outputs_of_zeros(self, signature, parts):
     return model
 
 
+def without_tokens_and_rotation(self, signature, parts):
+    """The transformer that refuses codes that read tokens, and rotates nothing."""
+    if parts.position.reads_tokens:
+        raise Unsupported("it gives no tokens to a position code")
+    return TRANSFORMER.build(signature, replace(parts, position=without(parts.position, rotate=lambda spec: None)))
+
+
 def dividing_by(self, signature, parts, *, heads=1):
     assert 6 // heads
     return AVERAGES.build(signature, parts)
@@ -301,6 +308,11 @@ ARCHITECTURES = [
     (given(position=lambda position: without(position, reads_tokens=False)), FEEDS_POSITION, "`embed` without the tokens of"),
     (
         given(position=lambda position: without(position, rotate=lambda spec: None)),
+        FEEDS_POSITION,
+        "it does not call the module of a position code's `rotate`",
+    ),
+    (
+        but(TRANSFORMER, build=without_tokens_and_rotation),
         FEEDS_POSITION,
         "it does not call the module of a position code's `rotate`",
     ),
