@@ -51,7 +51,7 @@ def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) 
 
     display = ConsoleProgress(console(stderr=True))
     command = Command.of(options, registry, display)
-    for sentence in command.plan.refusals:
+    for sentence in (*command.plan.refusals, *command.plan.notes):
         display.say(sentence)
     if dry_run:
         _forecast(command)

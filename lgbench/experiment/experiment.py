@@ -171,6 +171,13 @@ class Experiment(Tested):
                 return build(self.task.signature, parts)
             return with_position_ids(build, self.task.signature, parts)
 
+    @property
+    def drops_position_ids(self) -> bool:
+        """Whether the task gives position ids, and the architecture has neither a use for them nor a position code."""
+        inputs = self.task.signature.inputs
+        given = isinstance(inputs, Tokens) and inputs.positions is not None
+        return given and not self.architecture.reads_positions and "position" not in self.parts
+
     def _longest(self) -> tuple[int, int]:
         """Positions of the longest input in training, and of the longest input overall."""
         trained, tested = self.train.max_length, max(self.train.max_length, self.evaluate.max_length)

@@ -50,6 +50,8 @@ class Plan:
 
     experiments: tuple[Experiment, ...]
     refusals: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Sentences about planned pairs."""
 
 
 def plan(options: RunOptions, registry: Registry) -> Plan:
@@ -79,6 +81,7 @@ def plan(options: RunOptions, registry: Registry) -> Plan:
             f"learning rates of the protocol {planner.protocol.name}: use others, such as --seeds 0:3"
         )
     experiments: dict[Experiment, None] = {}
+    notes: dict[str, None] = {}
     refusals = dict.fromkeys(undefined(planner.probes, measured, [task.thing for task in tasks]))
     changed = {key: ",".join(map(str, listed(value))) for key, value in options.set.items()}
     other = "" if planner.optimizer.label == DEFAULT_OPTIMIZER else f"+{planner.optimizer.label}"
@@ -90,9 +93,12 @@ def plan(options: RunOptions, registry: Registry) -> Plan:
             refusals[f"{name} cannot be run on {task.label}: {why}"] = None
         else:
             experiments |= dict.fromkeys(map(first.with_seed, seeds))
+            if first.drops_position_ids:
+                lacks = "takes no position code and reads no position ids"
+                notes[f"{name} {lacks}, so it gets the tokens of {task.label} alone"] = None
     if not experiments:
         raise UsageError("\n".join(refusals))
-    return Plan(tuple(experiments), tuple(refusals))
+    return Plan(tuple(experiments), tuple(refusals), tuple(notes))
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,43 @@ def silent(*methods):
     return given(norm=lambda norm: without(norm, **{name: getattr(NO_NORM, name) for name in methods}))
 
 
+def gains_of_out_dropped(norm):
+    """A norm scheme that is asked for the gain of `out` alone, without effect."""
+
+    def gain(spec, matrix):
+        if matrix == "out":
+            norm.gain(spec, matrix)
+        return 1.0
+
+    return without(norm, gain=gain)
+
+
+def residual_thrown_away(norm):
+    """A norm scheme whose residual connections are made, and replaced."""
+    return without(norm, residual=lambda *given: [NO_NORM.residual(*given), norm.residual(*given)][0])
+
+
+def residual_of_its_own(norm):
+    """A norm scheme that is asked for `output`, with x + around it."""
+    return without(norm, residual=lambda spec, sublayer: NO_NORM.residual(spec, nn.Sequential(sublayer, norm.output(spec))))
+
+
+def outputs_of_zeros(self, signature, parts):
+    """The transformer with zeros for all output projections of attention."""
+    model = TRANSFORMER.build(signature, parts)
+    for name, parameter in model.named_parameters():
+        if name.endswith(".out.weight"):
+            nn.init.zeros_(parameter)
+    return model
+
+
+def without_tokens_and_rotation(self, signature, parts):
+    """The transformer that refuses codes that read tokens, and rotates nothing."""
+    if parts.position.reads_tokens:
+        raise Unsupported("it gives no tokens to a position code")
+    return TRANSFORMER.build(signature, replace(parts, position=without(parts.position, rotate=lambda spec: None)))
+
+
 def dividing_by(self, signature, parts, *, heads=1):
     assert 6 // heads
     return AVERAGES.build(signature, parts)
@@ -242,6 +279,8 @@ def of_all_positions(x):
 
 PARTS = "its parts are of known kinds, and installed"
 ASKS_NORMS = "a norm scheme is asked for every norm that it has"
+USES_NORMS = "modules of a norm scheme are used, and nothing goes around them"
+GAINS = "initial weights follow the gains of a norm scheme"
 FEEDS_ATTENTION = "an attention gets what it needs"
 FEEDS_POSITION = "a position code gets the tokens that it reads"
 LOGITS = "logits have the right shape and dtype"
@@ -258,10 +297,22 @@ ARCHITECTURES = [
     (but(AVERAGES, build=of_none), OPTIONS, "the option width of averages has the default None, expected an int, float, bool"),
     (silent("embed"), ASKS_NORMS, "does not ask the norm scheme for `embed`"),
     (silent("residual"), ASKS_NORMS, "asks the norm scheme for neither `residual` nor `output`, "),
+    (given(norm=residual_thrown_away), USES_NORMS, "it does not call a module of the norm scheme's `residual`"),
+    (given(norm=residual_of_its_own), USES_NORMS, "its logits depend on the input: for a residual connection, call `residual`"),
+    (
+        given(norm=gains_of_out_dropped),
+        GAINS,
+        "no initial weight follows the norm scheme's `gain` for out, attention: multiply",
+    ),
     (given(attention=lambda attention: without(attention, needs=frozenset())), FEEDS_ATTENTION, "query_input and key_input"),
     (given(position=lambda position: without(position, reads_tokens=False)), FEEDS_POSITION, "`embed` without the tokens of"),
     (
         given(position=lambda position: without(position, rotate=lambda spec: None)),
+        FEEDS_POSITION,
+        "it does not call the module of a position code's `rotate`",
+    ),
+    (
+        but(TRANSFORMER, build=without_tokens_and_rotation),
         FEEDS_POSITION,
         "it does not call the module of a position code's `rotate`",
     ),
@@ -339,7 +390,12 @@ SIGNS = torch.ones(2)
 
 NOTES = [
     (but(AVERAGES, build=of_idle_option), OPTIONS, "no other value that was tried of width, activation makes another model"),
-    (but(AVERAGES, defaults={"norm": "no-norm"}, build=of_own_mixing), ASKS_NORMS, "`query`, `key`, `gain`, so norms"),
+    (but(AVERAGES, defaults={"norm": "no-norm"}, build=of_own_mixing), ASKS_NORMS, "`gain`, `final`, so these"),
+    (
+        given(norm=lambda norm: without(norm, gain=lambda spec, matrix: norm.gain(spec, matrix) if matrix != "up" else 1.0)),
+        GAINS,
+        "it does not ask the norm scheme for the `gain` of up: right only without such a matrix",
+    ),
     (refusing(AVERAGES, "it is tired"), LOGITS, "not checked: it is built for no signature: it is tired"),
     (but(AVERAGES, build=of_tokens_alone), LOGITS, "refuses vectors answered at every prefix; vectors answered once, at the"),
     (but(AVERAGES, build=of_constant_weights), SEEDED, "all seeds start with the same weights: right only for a"),
@@ -359,6 +415,10 @@ NOTES = [
 @pytest.mark.parametrize(("thing", "rule", "words"), table(NOTES))
 def test_something_allowed_and_worth_knowing_is_a_note(registry, thing, rule, words):
     assert words in check_of(thing, rule, registry)()
+
+
+def test_zeros_follow_every_gain(registry):
+    assert check_of(but(TRANSFORMER, build=outputs_of_zeros), GAINS, registry)() is None
 
 
 def test_options_are_tried_within_their_ranges(registry):

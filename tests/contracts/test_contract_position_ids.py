@@ -11,6 +11,7 @@ from helpers.breaking import assert_sound, complaint
 from helpers.number_positions import ByNumber, Rotation, Table, places
 from helpers.plain_decoder import built_in_and
 from helpers.plain_training import CPU
+from helpers.planning import plan_of
 from torch import Tensor, nn
 
 from lgbench import Answers, Architecture, AttentionSpec, Batch, Position, Signature, Task, Tokens, Unsupported, UsageError
@@ -143,6 +144,23 @@ def test_an_architecture_that_reads_ids_gets_them(planned):
     model = experiment.build()
     assert torch.equal(model(inputs), model.weight[inputs[..., 1]])
     assert train([experiment], CPU).curve.loss.isfinite().all()
+
+
+class OwnPlaces(Architecture):
+    """Logits from the tokens, with places of its own and no position code."""
+
+    name = "own-places"
+
+    def build(self, signature, parts):
+        return nn.Embedding(signature.inputs.size, signature.classes)
+
+
+def test_an_architecture_that_drops_ids_is_named():
+    registry = built_in_and(task=NumbersWithIds(), architecture=OwnPlaces())
+    (note,) = plan_of(registry, ["numbers"], ["own-places", "pre-norm"]).notes
+    assert note == "own-places takes no position code and reads no position ids, so it gets the tokens of numbers alone"
+    registry = built_in_and(task=NumbersWithIds(), architecture=Reading())
+    assert plan_of(registry, ["numbers"], ["reading", "pre-norm"]).notes == ()
 
 
 def test_a_code_that_reads_no_ids_is_refused_for_a_task_with_ids(planned):
