@@ -155,7 +155,8 @@ MARGIN = 0.02
 
 def alike(results: Results, swept: Results) -> str:
     """OOD TVD of entries trained in bfloat16 less that in float32, paired by seed, by family. Bold: alike within MARGIN."""
-    wide = {(board.name, row.entry): row for board in results.boards("tvd", None, PROTOCOL) for row in board.rows}
+    boards = [*swept.boards("tvd", None, PROTOCOL), *results.boards("tvd", None, PROTOCOL)]
+    wide = {(board.name, row.entry): row for board in boards for row in board.rows}
     apart: dict[str, dict[str, str]] = {}
     for board in swept.boards("tvd", None, f"{PROTOCOL} precision=bfloat16"):
         for row in board.rows:

@@ -41,7 +41,11 @@ runs short 0:1 max-retrieval $NORMS residual_norm,update_ratio train.steps=1000 
 "$lgbench" run --protocol standard --average none --seeds 0:5 --task dictionary-lookup,dyck,max-retrieval,set-complement,tomita \
     --arch pre-norm,post-norm,peri-norm,lstm,deltanet-negative,stick-breaking --precision bfloat16 --results "$results"
 
-"$lgbench" run --protocol standard --average none --seeds 0:5 --task set-complement --arch gru --precision bfloat16 --results "$results"
+# The other entries of the long runs below, on set complement.
+"$lgbench" run --protocol standard --average none --seeds 0:5 --task set-complement --precision bfloat16 --results "$results" \
+    --arch gru,no-norm,input-norm,peri-init-norm,attention-layer-norm,gated-deltanet
+"$lgbench" run --plugin leaderboards/inside/ablations.py --protocol standard --average none --seeds 0:5 --task set-complement \
+    --precision bfloat16 --results "$results" --arch gated-deltanet-no-gate
 
 # Max retrieval trained in bfloat16, with one part of the model in float32 at a time. The rate is that of standard/7.
 exact() {
