@@ -126,9 +126,11 @@ class Session:
         from lgbench.cli.main import main
 
         if words[0] == "submit" or (words[0] == "run" and "standard" in words) or any("://" in word for word in words):
+            (folder / "results").mkdir(exist_ok=True)  # where the trainings would be
             command = main.get_command(main.make_context("lgbench", [words[0]]), words[0])
             assert command is not None
-            command.make_context(words[0], list(words[1:]))
+            with contextlib.chdir(folder):
+                command.make_context(words[0], list(words[1:]))
             return
         words = [*words, *SMALL.split()] if words[0] == "run" else list(words)
         if self.site.exists():
