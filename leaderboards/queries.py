@@ -1,4 +1,4 @@
-"""Queries of the sentences in README.md: each returns a number as text, from the published runs.
+"""Queries of the sentences of the pages: each returns a number as text, from the published runs.
 
 A page is a Jinja template. `{{ better("post-norm", "no-norm", "set-complement") }}` is the difference with its interval, and
 fails if the first entry is not significantly better: no sentence outlives the runs behind it. Unless a query names a protocol,
@@ -187,8 +187,8 @@ class Queries:
             both = np.array([own, [values.get((entry, seed), np.nan) for seed in probes.seeds]])
             if "@" not in entry and (whole := np.isfinite(both).all(0)).any():
                 mean = both[:, whole].mean(1, keepdims=True)
-                # In one layer without MLP several norm schemes are one model, which counts once.
-                if not any(np.array_equal(mean, other) for other in pairs.values()):
+                # In one layer without MLP several norm schemes are one model, which counts once: they have the same TVD.
+                if all(mean[1, 0] != other[1, 0] for other in pairs.values()):
                     pairs[entry] = mean
         (found,) = ProbeReadings(header.protocol, {(name, probe): {name: pairs}}).predictors()
         return f"{found.correlation:.2f} [{found.low:.2f}, {found.high:.2f}] (n = {found.entries})"

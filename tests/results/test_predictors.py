@@ -17,7 +17,7 @@ from lgbench.experiment.record import ProtocolUse
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
-from lgbench.results.predictors import MIN_ENTRIES, _predictor, probed
+from lgbench.results.predictors import MIN_ENTRIES, _predictor, _spearman, probed
 
 TOLD = descriptions(lgbench_measurements.lgbench_measurements())
 
@@ -64,6 +64,17 @@ def test_the_correlation_is_the_mean_of_spearman_over_tasks_at_eight_times_the_t
     assert (found.family, found.probe, found.entries, found.models) == ("alpha", "attention_entropy", 5, 15)
     assert found.correlation == pytest.approx(np.mean(each), abs=1e-12) and 0.3 < found.correlation < 1
     assert -1 <= found.low < found.correlation < found.high <= 1
+
+
+def test_copies_of_a_model_count_as_often_as_they_are_there():
+    """Resamples as counts have the correlation of SciPy over the models that are written out, ties included."""
+    draw = np.random.default_rng(2)
+    pairs, copies = draw.integers(0, 6, (2, 12)).astype(float), draw.multinomial(12, np.full(12, 1 / 12), 50).astype(float)
+    copies[0] = 0  # a task without any of the drawn entries
+    expected = [spearmanr(*pairs.repeat(own.astype(int), 1)).statistic for own in copies[1:]]
+    found = _spearman(pairs, copies)
+    assert np.isnan(found[0]) and found[1:] == pytest.approx(expected, abs=1e-12)
+    assert np.isnan(_spearman(np.ones((2, 3)), np.ones((1, 3)))).all()
 
 
 def test_a_relation_that_is_the_same_for_all_entries_has_a_narrow_interval_and_few_entries_have_none(tmp_path):
