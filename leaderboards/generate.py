@@ -1,4 +1,4 @@
-"""Writes BOARDS.md, field.md, and tables and pictures of both README.md, from the runs; --check names the files that are stale.
+"""Writes BOARDS.md, and the pages of findings with their pictures, from the runs; --check names the files that are stale.
 
 BOARDS.md is large and follows from the runs, so it is not committed; its SHA-256 is, which changes if any number does.
 """
@@ -101,11 +101,12 @@ def pages(results: Results, swept: Results) -> dict[Path, str]:
     """The content that every generated page must have, by path."""
     queries, ablated = Queries(results, swept), Queries(Results(INSIDE / "runs", reference=results.folder), swept)
     given = {**queries.functions, "ablated": ablated, "protocol": PROTOCOL, "field": field.tables(results)}
+    given["tables"] = tables(results, swept)
     return {
         HERE / "BOARDS.sha256": f"{hashlib.sha256(boards_page(results).encode()).hexdigest()}  BOARDS.md\n",
-        HERE / "README.md": filled(HERE / "README.md", tables=tables(results, swept), **given),
+        **{page: filled(page, **given) for page in (HERE / "README.md", HERE / "claims.md", HERE / "overall.md")},
         HERE / "field.md": filled(HERE / "field.md", lengths=lengths.reaches(swept), **given),
-        INSIDE / "README.md": filled(INSIDE / "README.md", tables=tables_of_internals(results, swept), **given),
+        INSIDE / "README.md": filled(INSIDE / "README.md", **{**given, "tables": tables_of_internals(results, swept)}),
     }
 
 

@@ -13,7 +13,7 @@ from lgbench.results.leaderboard import EVERYWHERE, Results
 from lgbench.results.statistics import Floats, interval, paired_t
 from lgbench.results.sweeps import Sweep, SweepRequest, sweeps
 
-SCHEMES = (*(f"transformer+{norm}" for norm in NORMS), "set-attention", "set-attention+attention-layer-norm")
+SCHEMES = (*(f"transformer+{norm}" for norm in (*NORMS, "final-norm")), "set-attention", "set-attention+attention-layer-norm")
 NO_NORM = "transformer+no-norm"
 BASELINE = "transformer+pre-norm"
 MINIMAL = tuple(f"transformer+{norm}" for norm in ("no-norm", "pre-norm", "post-norm", "peri-norm", "peri-init-norm"))

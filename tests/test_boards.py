@@ -88,10 +88,15 @@ def test_no_measured_number_of_a_page_is_typed(generate):
     # Rates and margins, then numbers of other people and of settings.
     allowed = {"0.01", "0.1", "0.3", "0.0005", "0.001", "0.0014", "0.002", "0.0028", "0.004", "0.006", "0.016", "0.02", "0.027"}
     allowed |= {"0.00333", "0.00577", "0.05", "0.59", "0.9", "0.95", "0.97", "1.25", "1.7", "2.13", "3.2"}
-    for page in (generate.HERE / "README.md", generate.HERE / "field.md", generate.INSIDE / "README.md"):
-        text = page.with_suffix(".md.jinja").read_text(encoding="utf-8")
+    for template in (*generate.HERE.glob("*.md.jinja"), *generate.INSIDE.glob("*.md.jinja")):
+        text = template.read_text(encoding="utf-8")
         prose = re.sub(r"\{\{.*?\}\}|\{%.*?%\}|```.*?```|arXiv\s+\d{4}\.\d{5}", "", text, flags=re.DOTALL)
         assert set(re.findall(r"\b\d+\.\d+\b", prose)) <= allowed
+
+
+def test_findings_are_read_in_one_go(generate):
+    """Tables included: a longer page is not read, and each sentence that is added looks short by itself."""
+    assert len((generate.HERE / "README.md").read_text(encoding="utf-8").split()) <= 5000
 
 
 def test_a_sentence_that_the_runs_do_not_bear_out_stops_the_page(scripts, results, swept):
@@ -343,11 +348,11 @@ def test_further_seeds_take_the_learning_rate_of_the_published_ones(scripts, res
 
 
 @pytest.mark.slow
-def test_verdicts_in_the_readme_are_those_of_the_runs(findings, results):
+def test_verdicts_of_claims_are_those_of_the_runs(findings, results):
     """Each is computed again from the values of seeds, as SQL and SciPy have them, where it rests on a family of one task."""
-    readme = (LEADERBOARDS / "README.md").read_text(encoding="utf-8")
+    page = (LEADERBOARDS / "claims.md").read_text(encoding="utf-8")
     for claim, verdicts in findings.judged(results):
-        assert claim.claim in readme
+        assert claim.claim in page
         for verdict in (v for v in verdicts if v.tasks == 1 and v.n and v.test.against and v.test.lengths == "OOD"):
             first, second = (_by_seed(results, verdict, entry) for entry in verdict.test.entries)
             gaps = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
@@ -357,7 +362,7 @@ def test_verdicts_in_the_readme_are_those_of_the_runs(findings, results):
                 beyond = stats.ttest_1samp([sign * gap for gap in gaps], verdict.test.margin)
                 assert (beyond.statistic > 0) == (verdict.state == "confirmed")
             if verdict in findings.shown(verdicts):
-                assert f"{verdict.state}" in readme and f"{verdict.difference:+.3f}" in readme
+                assert f"{verdict.state}" in page and f"{verdict.difference:+.3f}" in page
 
 
 def _by_seed(results, verdict, entry):
