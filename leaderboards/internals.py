@@ -165,7 +165,10 @@ def alike(results: Results, swept: Results) -> str:
             apart.setdefault(row.entry, {})[board.name] = f"**{text}**" if low > -MARGIN and high < MARGIN else text
     families = sorted({family for cells in apart.values() for family in cells})
     lines = [[f"bfloat16 less float32, margin {MARGIN}", *families], [":--", *["--:"] * len(families)]]
-    lines += [[f"`{entry}`", *(cells.get(family, "-") for family in families)] for entry, cells in apart.items()]
+    # A part that is a file has a hash in its name.
+    lines += [
+        [f"`{entry.partition('~')[0]}`", *(cells.get(family, "-") for family in families)] for entry, cells in apart.items()
+    ]
     return markdown_table(lines)
 
 

@@ -92,11 +92,13 @@ class Queries:
         return self.judged("undecided", first, second, name, protocol)
 
     def corrected(self, pairs: Sequence[tuple[str, str]], name: str, protocol: str) -> str:
-        """Pairs of entries that differ with p corrected for all of the pairs (Holm 1979), as in "2 of 5: a and b, a and c"."""
+        """Pairs of entries that differ with p corrected for all pairs (Holm 1979), as in "a, b against c; d against e"."""
         p = holm(np.array([self._compared(*pair, protocol)[name].p for pair in pairs]))
         left = [pair for pair, corrected in zip(pairs, p, strict=True) if corrected < 1 - CONFIDENCE]
-        named = [f"{one} and {other}".replace("pre-norm+", "") for one, other in left]
-        return f"{len(left)} of {len(pairs)}: {', '.join(named)}"
+        firsts: dict[str, list[str]] = {}
+        for one, other in left:
+            firsts.setdefault(other, []).append(one.replace("pre-norm+", ""))
+        return "; ".join(f"{', '.join(own)} against {other}" for other, own in firsts.items())
 
     def without(self, expected: Judgement, first: str, second: str, family: str, task: str) -> str:
         """Difference of two entries over the tasks of a family except one."""

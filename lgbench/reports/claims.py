@@ -150,8 +150,8 @@ def summary(found: Judged) -> str:
     holding, failing = ([verdict for verdict in counting if verdict.state == state] for state in ("confirmed", "refuted"))
     unfitted, blind = sum(not verdict.fitted for verdict in holding), sum(verdict.blind for verdict in holding)
     if failing and (lost := sum(not verdict.fitted for verdict in failing)):
-        others[0] += f", {lost} without such a seed" if unfitted else f", {lost} without a seed that every entry fits"
-    without = f", {unfitted} of them without a seed that every entry fits" if unfitted else ""
+        others[0] += f", {lost} without such a seed" if unfitted else f", {lost} with no seed on which every entry fits"
+    without = f", {unfitted} of them with no seed on which every entry fits" if unfitted else ""
     without += f", {blind} of them where ignoring the context suffices" if blind else ""
     waiting = len(counting) - len(ran)
     later = f"; {waiting} {'has' if waiting == 1 else 'have'} not run" if waiting else ""
