@@ -65,8 +65,9 @@ def problem(task: Task, batch: Batch, n: int) -> str | None:
 
 
 def _within(values: Tensor, low: float, high: float) -> bool:
-    """Whether all values are from `low` to `high`. A NaN is outside."""
-    return bool(((values >= low) & (values <= high)).all())
+    """Whether all values are from `low` to `high`. A NaN is outside: both ends are NaN then."""
+    least, greatest = values.aminmax()
+    return bool((least >= low) & (greatest <= high))
 
 
 CONTEXTS = 32
