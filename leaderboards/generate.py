@@ -122,10 +122,12 @@ def stale(results: Results, swept: Results) -> list[Path]:
     found = [
         path for path, text in pages(results, swept).items() if not path.exists() or path.read_text(encoding="utf-8") != text
     ]
-    for path, spec in pictures(results, swept):
-        if not path.exists() or not path.read_text(encoding="utf-8").endswith(mark(spec)):
-            found.append(path)
-    return found
+    return found + [path for path, spec in pictures(results, swept) if not is_drawn(path, spec)]
+
+
+def is_drawn(path: Path, spec: Spec) -> bool:
+    """Whether a picture has this specification."""
+    return path.exists() and path.read_text(encoding="utf-8").endswith(mark(spec))
 
 
 def main() -> None:
@@ -140,8 +142,9 @@ def main() -> None:
     for path, text in pages(results, swept).items():
         path.write_text(text, encoding="utf-8")
     for path, spec in pictures(results, swept):
-        plots.write(spec, path)
-        path.write_text(path.read_text(encoding="utf-8") + mark(spec), encoding="utf-8")
+        if not is_drawn(path, spec):
+            plots.write(spec, path)
+            path.write_text(path.read_text(encoding="utf-8") + mark(spec), encoding="utf-8")
 
 
 if __name__ == "__main__":
