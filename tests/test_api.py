@@ -33,6 +33,12 @@ def test_a_run_returns_the_rows_of_its_files_and_a_second_call_trains_nothing(tm
     assert list(run_files.find(tmp_path)) == files
 
 
+def test_a_combination_that_a_plugin_refuses_is_warned_of_where_others_run(tmp_path, toys_alone):
+    with pytest.warns(UserWarning, match="toy-fragile.* cannot be run on toy-largest: .*the task has vectors"):
+        table = toy_run(tmp_path, task=["toy-walk", "toy-largest"], arch="toy-fragile", seeds=(0,))
+    assert set(table["task"].to_pylist()) == {"toy-walk"}
+
+
 def test_models_run_in_full_float32_whatever_the_process_had_set(tmp_path, toys_alone, monkeypatch):
     def precision():
         return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32

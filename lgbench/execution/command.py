@@ -7,6 +7,7 @@ Concurrent and resumed commands therefore choose the same rate.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
@@ -63,10 +64,13 @@ def run(*args: Any, **options: Any) -> pa.Table:
     loggers, such as "tensorboard".
 
     Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its cause,
-    where training or testing broke.
+    where training or testing broke. A warning names each combination that a plugin refuses.
     """
     asked = with_functions(RunOptions(*args, **options))
-    outcome = Command.of(asked, Registry.load(files=[*map(Path, asked.plugins)]), ProgressDisplay()).carry_out()
+    command = Command.of(asked, Registry.load(files=[*map(Path, asked.plugins)]), ProgressDisplay())
+    for sentence in (*command.plan.refusals, *command.plan.notes):
+        warnings.warn(sentence, stacklevel=2)
+    outcome = command.carry_out()
     if outcome.failed:
         raise outcome.failed[0]
     return pa.concat_tables([run_files.read(path) for path in outcome.found + outcome.written])
