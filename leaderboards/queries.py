@@ -118,9 +118,11 @@ class Queries:
         return _paired(expected, np.subtract(now, before), f"{entry} on {name} since {earlier}")
 
     def judged_at(self, expected: Judgement, first: str, second: str, name: str, length: int, protocol: str = PROTOCOL) -> str:
-        """Difference of two entries at a length, paired by seed; the judgement must be the expected one."""
-        one, other = (self._seeds(entry, name, length, protocol) for entry in (first, second))
-        return _paired(expected, np.subtract(one, other), f"{first} against {second} on {name} at {length}")
+        """Difference of two entries at a length, paired by the seeds of both; the judgement must be the expected one."""
+        rows = [self._row(entry, name, protocol) for entry in (first, second)]
+        one, other = (dict(zip(row.seeds, self._seeds(row.entry, name, length, protocol), strict=True)) for row in rows)
+        gaps = np.array([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
+        return _paired(expected, gaps, f"{first} against {second} on {name} at {length}")
 
     def effect(self, expected: Judgement, place: str, name: str) -> str:
         """Effect of a norm at a place, over all twelve schemes, or on the retrieval model, as in "LayerNorm at 0.001".
