@@ -66,6 +66,8 @@ def problem(task: Task, batch: Batch, n: int) -> str | None:
 
 def _within(values: Tensor, low: float, high: float) -> bool:
     """Whether all values are from `low` to `high`. A NaN is outside: both ends are NaN then."""
+    if not values.numel():  # has no ends
+        return True
     least, greatest = values.aminmax()
     return bool((least >= low) & (greatest <= high))
 

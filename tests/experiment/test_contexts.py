@@ -11,7 +11,7 @@ import toys
 from helpers.plain_training import CPU
 from helpers.toy_registries import Marked, Weighted, but, settings
 
-from lgbench import Random
+from lgbench import Batch, Random
 from lgbench.errors import LgbenchError, PluginError
 from lgbench.experiment.contexts import TOLERANCE, draw
 from lgbench.measurement.evaluate import context_free_scores, evaluate
@@ -94,6 +94,11 @@ def test_a_batch_that_breaks_its_contract_is_refused_with_the_task_the_length_an
         assert words in sentence
     assert isinstance(refused.value, LgbenchError) and "\n" not in sentence
     draw(broken, 6, Random(5), check=False)  # who asks for no check gets none
+
+
+def test_contexts_without_positions_have_nothing_outside_its_bounds():
+    batch = draw(changed(toys.Walk(), lambda batch: Batch(*(tensor[:, :0] for tensor in batch[:2]))), 6, Random(5))
+    assert batch.inputs.shape[1] == 0
 
 
 @pytest.mark.parametrize("off", [0.9 * TOLERANCE, -0.9 * TOLERANCE])
