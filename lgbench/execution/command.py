@@ -64,7 +64,8 @@ def run(*args: Any, **options: Any) -> pa.Table:
     loggers, such as "tensorboard".
 
     Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its cause,
-    where training or testing broke. A warning names each combination that a plugin refuses.
+    where training or testing broke. Warnings name each combination that a plugin refuses, each probe that a task
+    lacks, and each entry that gets a task's tokens without their position ids.
     """
     asked = with_functions(RunOptions(*args, **options))
     command = Command.of(asked, Registry.load(files=[*map(Path, asked.plugins)]), ProgressDisplay())
