@@ -13,8 +13,8 @@ from lgbench.results.leaderboard import EVERYWHERE, Results
 from lgbench.results.statistics import Floats, interval, paired_t
 from lgbench.results.sweeps import Sweep, SweepRequest, sweeps
 
-SCHEMES = (*(f"transformer+{norm}" for norm in (*NORMS, "final-norm")), "set-attention", "set-attention+attention-layer-norm")
-NO_NORM = "transformer+no-norm"
+SCHEMES = (*(f"transformer+{norm}" for norm in NORMS), "set-attention", "set-attention+attention-layer-norm")
+NO_NORM, FINAL_NORM = "transformer+no-norm", "transformer+final-norm"
 BASELINE = "transformer+pre-norm"
 MINIMAL = tuple(f"transformer+{norm}" for norm in ("no-norm", "pre-norm", "post-norm", "peri-norm", "peri-init-norm"))
 """The minimal model of set complement, with no norm and with four."""
@@ -45,7 +45,7 @@ def kept(results: Results) -> str:
     scores = {(board.name, row.entry): row for board in boards_of(results) for row in board.rows}
     names = [board.name for board in boards]
     lines = [[f"{boards[0].protocol}: share of the variance that is left (OOD TVD)", *names], [":--", *["--:"] * len(boards)]]
-    for entry in (NO_NORM, *SCHEMES):
+    for entry in (NO_NORM, FINAL_NORM, *SCHEMES):
         rows = {board.name: row for board in boards for row in board.rows if row.entry == entry}
         shares = [_share(board, rows[board.name]) if board.name in rows else None for board in boards]
         tvd = [cell.mean if (row := scores.get((name, entry))) and (cell := row.cell("OOD")) else nan for name in names]

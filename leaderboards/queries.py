@@ -7,7 +7,7 @@ it reads the one of `factors.PROTOCOL`, raw weights, and OOD TVD, the mean over 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Literal
 
@@ -163,6 +163,14 @@ class Queries:
         """Seeds of an entry that fit every task of a family at the training lengths, as in "4 of 5"."""
         row = self._row(entry, name, protocol)
         return f"{len(row.seeds) - len(row.not_fitted)} of {len(row.seeds)}"
+
+    def all_fit(self, entries: Iterable[str], name: str, protocol: str = PROTOCOL) -> str:
+        """Seeds of these entries, as in "39 of 39". Raises Stale unless all of them fit every task of a family."""
+        rows = [self._row(entry, name, protocol) for entry in entries]
+        if failing := [row.entry for row in rows if row.not_fitted]:
+            raise Stale(f"{', '.join(failing)} do not fit {name} with every seed; mend the sentence")
+        seeds = sum(len(row.seeds) for row in rows)
+        return f"{seeds} of {seeds}"
 
     def exponent(
         self, entry: str, name: str, metric: str, first: int = 1, last: int | None = None, protocol: str = PROTOCOL

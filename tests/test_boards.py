@@ -17,6 +17,7 @@ from helpers.filed import check_filed
 from helpers.folders import ROOT
 from scipy import stats
 from statsmodels.api import OLS
+from statsmodels.stats.multitest import multipletests
 
 from lgbench import RunOptions
 from lgbench.cli.main import main
@@ -155,6 +156,23 @@ def test_differences_less_a_task_since_a_version_and_at_a_length_are_those_of_sc
 def spelt(gaps):
     low, high = stats.ttest_1samp(gaps, 0).confidence_interval()
     return f"{np.mean(gaps):+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def test_pairs_that_are_left_after_the_correction_are_those_of_statsmodels(scripts, results, swept):
+    others = ("no-norm", "post-norm", "peri-norm", "olmo2-norm", "output-norm", "attention-layer-norm", "pre-norm+rope")
+    sql = """select entry, seed, value from final where task = 'max-retrieval' and metric = 'tvd' and weights = 'raw'
+        and on_boards and not in_distribution and protocol = 'standard' and protocol_version = 7"""
+    rows = results.connection.execute(f"select entry, seed, avg(value) from ({sql}) group by all").fetchall()
+    means = {(entry.removeprefix("transformer+"), seed): mean for entry, seed, mean in rows}
+    p = []
+    for other in others:
+        seeds = [seed for entry, seed in means if entry == other and ("pre-norm", seed) in means]
+        p.append(stats.ttest_1samp([means[other, seed] - means["pre-norm", seed] for seed in seeds], 0).pvalue)
+    left = [other for other, sure in zip(others, multipletests(p, 0.05, "holm")[0], strict=True) if sure]
+    found = (
+        scripts["queries"].Queries(results, swept).corrected([(o, "pre-norm") for o in others], "max-retrieval", "standard/7")
+    )
+    assert found == f"{', '.join(left)} against pre-norm".replace("pre-norm+", "") and 0 < len(left) < len(others)
 
 
 def test_effects_of_norms_are_those_of_a_regression_on_their_places(scripts):
