@@ -47,8 +47,6 @@ class Contrast(NamedTuple):
 
     family: str
     title: str
-    is_effect: bool
-    """Whether it is the effect of one place, and not an interaction of two."""
     mean: float
     low: float
     high: float
@@ -71,20 +69,20 @@ def contrasts(family: str, values: NDArray[np.float64]) -> Iterator[Contrast]:
     nowhere, residual, logits = (values[:, :, level] for level in range(3))
     of_sum = {SUMS[1]: residual - nowhere, SUMS[2]: logits - nowhere}
     of_input, of_output = values[1] - values[0], values[:, 1] - values[:, 0]  # (output, sum, seed), (input, sum, seed)
-    yield _contrast(family, "on the input", of_input.mean((0, 1)), is_effect=True)
-    yield _contrast(family, "on the output", of_output.mean((0, 1)), is_effect=True)
+    yield _contrast(family, "on the input", of_input.mean((0, 1)))
+    yield _contrast(family, "on the output", of_output.mean((0, 1)))
     for level, difference in of_sum.items():
-        yield _contrast(family, f"on the sum, {level}", difference.mean((0, 1)), is_effect=True)
+        yield _contrast(family, f"on the sum, {level}", difference.mean((0, 1)))
     yield _contrast(family, "input x output", (of_input[1] - of_input[0]).mean(0))
     for level, difference in of_sum.items():
         yield _contrast(family, f"input x sum, {level}", (difference[1] - difference[0]).mean(0))
         yield _contrast(family, f"output x sum, {level}", (difference[:, 1] - difference[:, 0]).mean(0))
 
 
-def _contrast(family: str, title: str, seeds: NDArray[np.float64], is_effect: bool = False) -> Contrast:
+def _contrast(family: str, title: str, seeds: NDArray[np.float64]) -> Contrast:
     test = ttest_1samp(seeds, 0)
     low, high = test.confidence_interval(0.95)
-    return Contrast(family, title, is_effect, float(seeds.mean()), float(low), float(high), float(test.pvalue))
+    return Contrast(family, title, float(seeds.mean()), float(low), float(high), float(test.pvalue))
 
 
 def tested(maps: Mapping[str, NDArray[np.float64]]) -> list[Contrast]:
@@ -120,7 +118,7 @@ def by_rate(swept: Results) -> list[Contrast]:
         plain, own = sweep.cells[RETRIEVAL], sweep.cells[entry]
         pairs = {f"{norm} at {lr}": (own[lr], cell) for lr, cell in plain.items()}
         pairs[f"{norm} at {BEST}"] = own[best(own)], plain[best(plain)]
-        every += [_contrast(sweep.board.name, at, _seeds(a) - _seeds(b), is_effect=True) for at, (a, b) in pairs.items()]
+        every += [_contrast(sweep.board.name, at, _seeds(a) - _seeds(b)) for at, (a, b) in pairs.items()]
     return _corrected(every)
 
 
@@ -154,8 +152,11 @@ def with_interval(mean: float, low: float | None, high: float | None) -> str:
     return f"{mean:+.3f}" if low is None else f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
-PANEL, LABELS, ROW, CELL = 132, 116, 20, 24
-"""Width of a panel, of labels (in wide fonts, too), height of a row of effects, and height of a cell of the map, in points."""
+PANEL, LABELS, ROW, CELL = 132, 180, 20, 24
+"""Width of a panel, of labels (in wide fonts, too), height of a contrast's row, and height of a cell of the map, in points."""
+
+DECIDED = "#4c78a8"
+"""Fill of the points of decided contrasts."""
 
 SUBLAYERS = {
     (False, False): "neither",
@@ -167,15 +168,16 @@ SUBLAYERS = {
 
 
 def picture(maps: Mapping[str, NDArray[np.float64]], every: Sequence[Contrast]) -> Spec:
-    """Figure with a column for each family: mean OOD TVD of the twelve schemes, and below it the effects with intervals."""
+    """Figure with a column for each family: mean OOD TVD of the twelve schemes, and below it the contrasts with intervals."""
     families = list(maps)
     above = [_map(family, maps[family], family == families[0]) for family in families]
-    below = [_effects([e for e in every if e.family == family and e.is_effect], family == families[0]) for family in families]
+    below = [_contrasts([e for e in every if e.family == family], family == families[0]) for family in families]
     rows = [alt.hconcat(*each, spacing=10).resolve_scale(x="independent", color="independent") for each in (above, below)]
     spec: Spec = alt.vconcat(*rows, spacing=14).resolve_scale(color="independent").to_dict()
     lines = [
         "above: mean OOD TVD by the norms on a sublayer (rows) and on the sum (columns), dark is better;",
-        "below: what a norm at one place changes, mean over the levels of the other places, with its 95 % interval",
+        "below: what a norm at one place changes, mean over the levels of the other places, with its 95 % interval;",
+        "a x b: the effect of a with b less that without; filled points are decided (p below 0.05, corrected for all)",
     ]
     page = on_paper(f"Norms as factors, {PROTOCOL}", lines)
     page["title"] |= {"limit": (PANEL + 60) * (len(families) + 1)}
@@ -206,7 +208,7 @@ def _map(family: str, values: NDArray[np.float64], labels: bool) -> alt.LayerCha
     )
 
 
-def _effects(effects: Sequence[Contrast], labels: bool) -> alt.LayerChart:
+def _contrasts(every: Sequence[Contrast], labels: bool) -> alt.LayerChart:
     axis = alt.Axis(
         labels=labels,
         ticks=False,
@@ -216,11 +218,20 @@ def _effects(effects: Sequence[Contrast], labels: bool) -> alt.LayerChart:
         labelLimit=0,
         minExtent=LABELS if labels else 0,
     )
-    y = alt.Y("place:N", sort=[each.title for each in effects], axis=axis, title=None)
+    y = alt.Y("contrast:N", sort=[each.title for each in every], axis=axis, title=None)
     across = alt.Axis(format="+~g", labelFontSize=TEXT, tickCount=3, labelOverlap="parity", labelSeparation=8)
-    rows = [{"place": each.title, "value": each.mean, "low": each.low, "high": each.high} for each in effects]
+    rows = [
+        {
+            "contrast": each.title,
+            "value": each.mean,
+            "low": each.low,
+            "high": each.high,
+            "inside": DECIDED if each.p < 0.05 else "white",
+        }
+        for each in every
+    ]
     chart = alt.Chart(alt.InlineData(values=rows)).encode(y=y)
     zero = alt.Chart(alt.InlineData(values=[{"zero": 0}])).mark_rule(color="#999").encode(x="zero:Q")
     lines = chart.mark_rule().encode(x=alt.X("low:Q", axis=across, title=None), x2="high:Q")
-    points = chart.mark_point(filled=True, size=22, opacity=1).encode(x="value:Q")
-    return alt.LayerChart(layer=[zero, lines, points], width=PANEL, height=ROW * len(effects))
+    points = chart.mark_point(size=22, opacity=1, stroke=DECIDED).encode(x="value:Q", fill=alt.Fill("inside:N", scale=None))
+    return alt.LayerChart(layer=[zero, lines, points], width=PANEL, height=ROW * len(every))
