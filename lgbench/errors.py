@@ -78,7 +78,9 @@ def located(error: Exception) -> str:
     """Message of an error with file and line, for the plugin's author."""
     if isinstance(error, WorkerError | LgbenchError):  # the message is a sentence already
         return str(error)
-    frame = traceback.extract_tb(error.__traceback__)[-1]
+    *_, frame = (
+        each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<frozen")
+    )  # importlib
     return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 
 

@@ -102,7 +102,7 @@ class RunOptions:
         "files",
         flag="--plugin",
     )
-    results: str | Path = option(Path("results"), "Folder of the run files.", "folder")
+    results: str | Path = option(Path("results"), "Folder of the run files, with its subfolders.", "folder")
 
 
 def listed(values: Any) -> list[Any]:

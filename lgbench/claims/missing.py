@@ -105,7 +105,7 @@ def _require_entry(name: str, registry: Registry) -> None:
     arch, _, weights = name.partition("@")
     (shown,) = find_entries([arch], registry)
     if shown != arch:
-        raise LgbenchError(f"boards name the entry {arch} {shown}; the claim has to name it so")
+        raise LgbenchError(f"the entry {arch!r} is {shown!r} on boards; write that in the claim")
     if weights and weights not in registry.averagers:
         raise unknown("averager", weights, registry.averagers.names())
 

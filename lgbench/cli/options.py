@@ -59,7 +59,9 @@ def seeds(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     ranges = [_range(part) for part in parts]
     for part, found in zip(parts, ranges, strict=True):
-        if not found or found.start < 0 or found.stop > 2**63:
+        if found and found.stop > 2**63:
+            raise click.BadParameter(f"{part!r} is beyond the greatest seed, {2**63 - 1}")
+        if not found or found.start < 0:
             raise click.BadParameter(f"{part!r} names no seeds; use a range such as 0:3, or whole numbers from 0 such as 0,5")
     if sum(found.stop - found.start for found in ranges) > MAX_SEEDS:  # len() fails for a range beyond 2^63
         raise click.BadParameter(f"{text!r} names more than {MAX_SEEDS} seeds, the most that one command runs")

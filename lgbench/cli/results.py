@@ -233,7 +233,7 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     type=options.FILE,
     default=Path("site"),
     show_default=True,
-    help="Folder for the page, index.html, and its data. A page that is already there is replaced.",
+    help="Folder for the page, index.html, and its data. A page of lgbench that is there is replaced.",
 )
 @click.option("--docs", metavar="ADDRESS", help="Address of the documentation, for links; it may be relative to the page.")
 @options.claims_option

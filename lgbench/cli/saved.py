@@ -182,7 +182,7 @@ def verify(runs: Sequence[Path], asked: RerunRequest) -> None:
         raise Interrupted("interrupted; the outcomes above are complete, and nothing was written") from None
     agreed = sum(outcome.agrees for outcome in outcomes)
     if wrong or agreed < len(outcomes):
-        refused = "; see above for what was refused" if wrong else ""
+        refused = "; the files above were refused" if wrong else ""
         raise LgbenchError(f"{agreed} of {len(outcomes)} runs verified{refused}")
     wide = f", {allowed} instead of {Tolerance()}" if allowed.is_wide else ""
     echo(f"{agreed} of {len(outcomes)} runs verified{wide}")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 from unittest.mock import Mock
 
@@ -282,22 +283,25 @@ def _feeds_attention(architecture: contracts.Architecture, parts: DefaultParts) 
 
 
 class ProbingPosition(contracts.Position):
-    """Position code whose modules read tokens and change nothing. Records the tokens of each call."""
+    """Position code whose modules change nothing. Records the tokens of each call."""
 
     name = "probing-position"
-    reads_tokens = True
 
-    def __init__(self) -> None:
-        self.calls: dict[str, list[Tensor | None]] = {"embed": [], "rotate": [], "bias": []}
+    def __init__(self, methods: Sequence[str], reads_tokens: bool) -> None:
+        self.calls: dict[str, list[Tensor | None]] = {method: [] for method in methods}
+        self.reads_tokens = reads_tokens
 
-    def embed(self, width: int, positions: int) -> _Probe:
-        return _Probe(self.calls["embed"], lambda x: x)
+    def embed(self, width: int, positions: int) -> _Probe | None:
+        return self._probe("embed", lambda x: x)
 
-    def rotate(self, spec: contracts.AttentionSpec) -> _Probe:
-        return _Probe(self.calls["rotate"], lambda q, k: (q, k))
+    def rotate(self, spec: contracts.AttentionSpec) -> _Probe | None:
+        return self._probe("rotate", lambda q, k: (q, k))
 
-    def bias(self, spec: contracts.AttentionSpec) -> _Probe:
-        return _Probe(self.calls["bias"], lambda q, k: q.new_zeros(*q.shape[:3], k.shape[2]))
+    def bias(self, spec: contracts.AttentionSpec) -> _Probe | None:
+        return self._probe("bias", lambda q, k: q.new_zeros(*q.shape[:3], k.shape[2]))
+
+    def _probe(self, method: str, answer: Callable[..., Any]) -> _Probe | None:
+        return _Probe(self.calls[method], answer) if method in self.calls else None
 
 
 class _Probe(nn.Module):
@@ -310,15 +314,9 @@ class _Probe(nn.Module):
         return self.answer(*given)
 
 
-@ARCHITECTURES.rule("a position code gets the tokens that it reads", when=_takes("position"))
+@ARCHITECTURES.rule("each module of a position code is called, with the tokens that it reads", when=_takes("position"))
 def _feeds_position(architecture: contracts.Architecture, parts: DefaultParts) -> None:
-    position = ProbingPosition()
-    given = replace(parts(), position=position)
-    try:
-        models = served(lambda signature: architecture.build(signature, given))
-    except NotChecked:  # it may refuse codes that read tokens
-        position.reads_tokens = False
-        models = served(lambda signature: architecture.build(signature, given))
+    position, models = _with_position(architecture, parts())
     for signature, model in models:
         if not isinstance(signature.inputs, contracts.Tokens):
             continue
@@ -327,6 +325,25 @@ def _feeds_position(architecture: contracts.Architecture, parts: DefaultParts) -
         inputs = inputs_of(signature, TRAINED)
         model(inputs)
         for method, calls in position.calls.items():
-            expect(bool(calls), f"it does not call the module of a position code's `{method}`")
+            remedy = f"call it, or raise lgbench.Unsupported if the code's `{method}` is not None"
+            expect(bool(calls), f"it does not call the module of a position code's `{method}`: {remedy}")
             right = not position.reads_tokens or all(tokens is not None and torch.equal(tokens, inputs) for tokens in calls)
             expect(right, f"it calls the module of a position code's `{method}` without the tokens of all positions")
+
+
+_Models = list[tuple[contracts.Signature, nn.Module]]
+
+
+def _with_position(architecture: contracts.Architecture, parts: contracts.Parts) -> tuple[ProbingPosition, _Models]:
+    """Models with a position code that the architecture takes: it may refuse codes that read tokens, and codes of attention."""
+
+    def models(position: ProbingPosition) -> _Models:
+        return served(lambda signature: architecture.build(signature, replace(parts, position=position)))
+
+    for methods, reads_tokens in product((("embed", "rotate", "bias"), ("embed",)), (True, False)):
+        position = ProbingPosition(methods, reads_tokens)
+        try:
+            return position, models(position)
+        except NotChecked as reason:
+            refusal = reason
+    raise refusal

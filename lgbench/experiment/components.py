@@ -65,6 +65,8 @@ def _label(entry: Components) -> str:
 
 def _entry(name: str, registry: Registry) -> Components:
     first, *others = name.split("+")
+    if not all((first, *others)):
+        raise UsageError(f"{name!r} lacks a name beside a +; parts are joined as in transformer+peri-norm")
     if registry.architectures.get(first) is None:
         _kind_of(first, registry, "architecture")  # raises for an unknown name
         first, others = BASELINE, [first, *others]
@@ -131,7 +133,7 @@ def chosen_probes(asked: Sequence[str], measurements: Iterable[Measurement]) -> 
             others = ", ".join(sorted(probes))
             raise UsageError(f"{name} is no probe, and every run has it: leave it out of --probe; probes: {others}")
         if name not in probes:
-            raise unknown("probe", name, sorted(probes))
+            raise unknown("probe", name, {*probes, ALL, NONE})
     return frozenset(names)
 
 

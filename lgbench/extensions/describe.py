@@ -154,7 +154,7 @@ def page(name: str, registry: Registry) -> str:
         known = {task.family for task in registry.tasks}
         for kind in KINDS:
             known |= {name for name, _ in summaries(kind, registry)}
-        raise not_installed("thing", name, known)
+        raise not_installed("task, part, metric or protocol", name, known)
     return "\n\n".join("\n".join(lines) for lines in pages)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 import lgbench.contracts as contracts
 from lgbench.checkout import ROOT
 from lgbench.contracts import HARNESS_METRICS, METRIC_NAME, NAME, RESERVED_NAMES, Measurement, Named
-from lgbench.errors import PluginError, UsageError, unknown
+from lgbench.errors import PluginError, UsageError, located, unknown
 from lgbench.extensions import loading
 from lgbench.extensions.function_files import function_source
 from lgbench.extensions.loading import Distribution
@@ -367,6 +367,8 @@ def _chosen(found: Iterable[EntryPoint], wanted: str | None) -> list[EntryPoint]
 def _message(error: BaseException) -> str:
     if isinstance(error, PluginError):
         return sentence(str(error))
-    message = sentence(f"{type(error).__name__}: {error}")
+    # The message of a SyntaxError has the line; the last frame is the compiler's.
+    has_line = isinstance(error, SyntaxError) or not isinstance(error, Exception)
+    message = sentence(f"{type(error).__name__}: {error}" if has_line else located(error))
     removed = isinstance(error, ImportError) and error.name == "lgbench"  # a name that lgbench has no longer
     return f"{message}. If the plugin was written for an earlier contract, {loading.outdated()}" if removed else message

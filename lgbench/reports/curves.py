@@ -34,6 +34,8 @@ MAX_LINES = 20
 CELLS = (3, 2, 1)
 """Characters of a length, as many as the terminal has room for."""
 
+IN_PART = "learned in part"
+"""Verdict on a task that is right to less than half of the longest training length."""
 
 NO_BETTER = 0.95
 """Share of the baseline's error at the longest training length from which on nothing counts as learned, although the few short
@@ -79,7 +81,7 @@ class LengthCurve(NamedTuple):
             return "not better than the baseline"
         limit, sign = self.metric.limit(level), self.metric.sign
         right = list(takewhile(lambda n: limit is not None and sign * self.means[n] < sign * limit, self.means))
-        return f"right to {right[-1]}" if right and 2 * right[-1] >= inside[-1] else "learned in part"
+        return f"right to {right[-1]}" if right and 2 * right[-1] >= inside[-1] else IN_PART
 
     @property
     def numbers(self) -> str:
@@ -110,6 +112,8 @@ def lines(runs: Iterable[tuple[ExperimentRecord, Path]], width: int | None = Non
     if any(right.startswith("right") for table in tables for _, right in table.rows):
         than = "" if metric.threshold is None else f"better than {metric.threshold:g} and "
         said.append(f"right to N: up to length N, {metric.label} is {than}nearer to exact than to the baseline")
+    if any(right == IN_PART for table in tables for _, right in table.rows):
+        said.append(f"{IN_PART}: better than the baseline, and not right up to half of the training length")
     for table in tables:
         said += [table.title, *_drawn(table, width)]
     return [*said, f"and {counted(left, 'more entry')}"] if (left := len(files) - len(drawn)) else said

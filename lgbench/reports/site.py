@@ -100,10 +100,16 @@ def pages(
 
 
 def write(made: Mapping[str, str], folder: Path) -> Path:
-    """Write all files into a folder, in place of older ones. Returns the page. Raises UsageError if writing fails."""
+    """Write all files into a folder, in place of older ones. Returns the page.
+
+    Raises UsageError if writing fails, and for a folder with a page that lgbench did not write.
+    """
+    page = folder / "index.html"
+    if page.is_file() and b'content="lgbench' not in page.read_bytes():
+        raise UsageError(f"{str(page)!r} is not a page of lgbench, and stays as it is; name another folder with --out")
     for name, text in made.items():
         replace(folder / name, text.encode())
-    return folder / "index.html"
+    return page
 
 
 def _boards(

@@ -30,14 +30,16 @@ Entry = TypeVar("Entry", bound=Hashable)
 
 
 def find_entry(name: str, known: Iterable[str]) -> str:
-    """Known entry by its full name, or the only entry with all parts of the name; entries with the baseline come first.
+    """Known entry by its full name, or by its parts: the one whose parts all other entries with these parts have, too.
 
-    Raises UsageError for no entry or several.
+    Entries with the baseline architecture come first. Raises UsageError for no such entry or several.
 
     >>> find_entry("peri-norm@bema", ["transformer+peri-norm", "transformer+peri-norm@bema"])
     'transformer+peri-norm@bema'
     >>> find_entry("rope", ["transformer+pre-norm", "transformer+pre-norm+rope"])
     'transformer+pre-norm+rope'
+    >>> find_entry("llama", ["llama+ssmax", "llama"]), find_entry("lru", ["lru+pre-norm+rope", "lru+pre-norm"])
+    ('llama', 'lru+pre-norm')
     """
     names = sorted(set(known))
     for written in (name, PREFIX + name):
@@ -46,10 +48,11 @@ def find_entry(name: str, known: Iterable[str]) -> str:
     parts, weights = _parts(name)
     found = [full for full in names if _parts(full)[1] == weights and parts <= _parts(full)[0]]
     found = [full for full in found if full.startswith(PREFIX)] or found
-    if len(found) > 1:
-        raise UsageError(f"{name!r} may be any of {', '.join(found)}: name more of its parts")
+    least = [full for full in found if all(_parts(full)[0] <= _parts(other)[0] for other in found)]
+    if len(least) == 1:
+        return least[0]
     if found:
-        return found[0]
+        raise UsageError(f"{name!r} may be any of {', '.join(found)}: name more of its parts, or one of these in quotes")
     # Suggestions for a short name are short: a misspelt short name is near no full name.
     raise unknown("entry", name, names if "+" in name else {full.removeprefix(PREFIX) for full in names})
 

@@ -220,7 +220,9 @@ class Results(Database):
     def require_some(self, boards: Sequence[Board], metric: str) -> None:
         """Raise UsageError without boards."""
         if not boards:
-            raise UsageError(f"no {metric} in {self.place} for this task and protocol; leave one out to see all boards")
+            raise UsageError(
+                f"no {metric} in {self.place} for this task and protocol; without --task and --protocol all are shown"
+            )
 
     def require_entries(
         self,
@@ -240,7 +242,10 @@ class Results(Database):
             boards = self.boards(metric, name, protocol, inside=inside)
             reasons = [sentence for board in boards for sentence in board.incomplete if sentence.startswith(of_it)]
             where = f" on {name}" if name else " on any board"
-            said = "; ".join(reasons) or f"its runs in {self.place} are of other tasks, protocols or metrics"
+            said = (
+                "; ".join(reasons)
+                or f"its runs in {self.place} are of other tasks, protocols or metrics; --protocol all shows every protocol"
+            )
             raise UsageError(f"no entry {entry!r}{where}: {said}")
 
     def layers(self, metric: str) -> list[int]:

@@ -70,6 +70,14 @@ def test_every_option_of_every_command_has_a_sentence_of_help(words, command, mo
             "--seeds': '3:1' names no seeds; use a range such as 0:3",
         ),
         (
+            ["run", "--task", "tomita", "--arch", "pre-norm", "--seeds", "9223372036854775808"],
+            "'9223372036854775808' is beyond the greatest seed, 9223372036854775807",
+        ),
+        (
+            ["run", "--task", "tomita", "--arch", "pre-norm+"],
+            "'pre-norm+' lacks a name beside a +; parts are joined as in transformer+peri-norm",
+        ),
+        (
             ["run", "--task", "tomita", "--arch", "pre-norm", "--average", "none,ema", "--average", "bema"],
             "--average names none and ema, bema: use none alone, or leave it out",
         ),
@@ -101,7 +109,7 @@ def test_seeds_are_a_range_or_numbers(text, seeds):
     assert options.seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["", ",", "a", "1.5", "0:", ":3", "-1", "3:3", "0:3:1", str(2**63)])
+@pytest.mark.parametrize("text", ["", ",", "a", "1.5", "0:", ":3", "-1", "3:3", "0:3:1"])
 def test_text_that_names_no_seeds_is_refused(text):
     with pytest.raises(click.BadParameter, match="0:3"):
         options.seeds(text)

@@ -11,7 +11,7 @@ from helpers.breaking import GRAPH, OPTIONS, Doing, InMode, check_of, complaint,
 from helpers.toy_registries import but
 from torch import nn
 
-from lgbench import Answers, Architecture, SublayerSpec, Tokens, Unsupported
+from lgbench import Answers, Architecture, AttentionSpec, SublayerSpec, Tokens, Unsupported
 from lgbench.noise import Noise
 from lgbench_norms import SCHEMES
 from lgbench_transformer.transformer import Transformer
@@ -172,6 +172,14 @@ def without_tokens_and_rotation(self, signature, parts):
     return TRANSFORMER.build(signature, replace(parts, position=without(parts.position, rotate=lambda spec: None)))
 
 
+def of_embedded_positions_alone(self, signature, parts):
+    """The transformer that refuses codes for attention, and does not call `embed` either."""
+    spec = AttentionSpec(1, 1, 32, 1, 8)
+    if parts.position.rotate(spec) or parts.position.bias(spec):
+        raise Unsupported("it has no queries to rotate, and no logits to add to")
+    return TRANSFORMER.build(signature, replace(parts, position=without(parts.position, embed=lambda width, positions: None)))
+
+
 def dividing_by(self, signature, parts, *, heads=1):
     assert 6 // heads
     return AVERAGES.build(signature, parts)
@@ -282,7 +290,7 @@ ASKS_NORMS = "a norm scheme is asked for every norm that it has"
 USES_NORMS = "modules of a norm scheme are used, and nothing goes around them"
 GAINS = "initial weights follow the gains of a norm scheme"
 FEEDS_ATTENTION = "an attention gets what it needs"
-FEEDS_POSITION = "a position code gets the tokens that it reads"
+FEEDS_POSITION = "each module of a position code is called, with the tokens that it reads"
 LOGITS = "logits have the right shape and dtype"
 KEPT = "its weights and buffers are there before it is used, and stay"
 SEEDED = "nothing but the seed decides a model's weights and answers"
@@ -315,6 +323,11 @@ ARCHITECTURES = [
         but(TRANSFORMER, build=without_tokens_and_rotation),
         FEEDS_POSITION,
         "it does not call the module of a position code's `rotate`",
+    ),
+    (
+        but(TRANSFORMER, build=of_embedded_positions_alone),
+        FEEDS_POSITION,
+        "`embed`: call it, or raise lgbench.Unsupported if the code's `embed` is not None",
     ),
     (refusing(AVERAGES, " "), LOGITS, "it raises Unsupported without a reason: say what it cannot do"),
     (answering(lambda logits: logits[:, -1]), LOGITS, "its logits are (2, 4) float32, expected (2, 9, 4) of a floating type"),

@@ -261,6 +261,11 @@ def test_a_folder_that_cannot_be_written_to_is_wrong_usage(tmp_path):
     write_rows(tmp_path / "runs" / "run.parquet", simulated({8: 0.5, 16: 0.25}))
     done = command("--results", tmp_path / "runs", "--out", tmp_path / "file")
     assert done.exit_code == 2 and "cannot write" in done.stderr and "Traceback" not in done.stderr
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(UsageError, match="is not a page of lgbench, and stays as it is; name another folder"):
+        site.write({"index.html": "text", "page.css": "style"}, tmp_path)
+    assert (tmp_path / "index.html").read_text() == "mine" and not (tmp_path / "page.css").exists()
+    (tmp_path / "index.html").unlink()
     (tmp_path / "index.html").mkdir()
     with pytest.raises(UsageError, match="cannot write"):
         site.write({"index.html": "text"}, tmp_path)

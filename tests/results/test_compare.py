@@ -213,6 +213,8 @@ def test_an_entry_may_be_named_by_some_of_its_parts(name, found):
 def test_parts_that_several_entries_have_are_refused_with_all_of_them():
     with pytest.raises(UsageError, match=r"'rope' may be any of transformer\+peri-norm\+rope, transformer\+pre-norm\+rope"):
         find_entry("rope", ["transformer+pre-norm+rope", "transformer+peri-norm+rope"])
+    with pytest.raises(UsageError, match=re.escape("name more of its parts, or one of these in quotes")):
+        find_entry("lru", ["lru (mine 0.1 source 1a)", "lru (mine 0.1 source 2b)"])
 
 
 def test_the_interval_of_a_difference_is_no_wider_than_the_range_of_the_metric(tmp_path):

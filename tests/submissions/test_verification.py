@@ -218,7 +218,7 @@ def test_only_of_the_runs_that_are_drawn_the_rows_are_read(made, tmp_path, insta
     assert done.exit_code == 0 and "refused" not in done.stdout and str(keep) in done.stdout
     (tmp_path / "no.parquet").write_text("no run")
     done = lgbench(tmp_path, "--sample", "1", registry=installed)
-    assert done.exit_code == 1 and "1 of 1 runs verified; see above for what was refused" in done.stderr
+    assert done.exit_code == 1 and "1 of 1 runs verified; the files above were refused" in done.stderr
 
 
 @pytest.mark.slow
