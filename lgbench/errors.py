@@ -74,7 +74,7 @@ def lacks_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError | WorkerKilled) or (isinstance(error, RuntimeError) and torch_says)
 
 
-def located(error: Exception) -> str:
+def located(error: BaseException) -> str:
     """Message of an error with file and line, for the plugin's author."""
     if isinstance(error, WorkerError | LgbenchError):  # the message is a sentence already
         return str(error)

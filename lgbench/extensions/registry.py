@@ -368,7 +368,7 @@ def _message(error: BaseException) -> str:
     if isinstance(error, PluginError):
         return sentence(str(error))
     # The message of a SyntaxError has the line; the last frame is the compiler's.
-    has_line = isinstance(error, SyntaxError) or not isinstance(error, Exception)
-    message = sentence(f"{type(error).__name__}: {error}" if has_line else located(error))
+    in_code = isinstance(error, Exception) and not isinstance(error, SyntaxError)
+    message = sentence(located(error) if in_code else f"{type(error).__name__}: {error}")
     removed = isinstance(error, ImportError) and error.name == "lgbench"  # a name that lgbench has no longer
     return f"{message}. If the plugin was written for an earlier contract, {loading.outdated()}" if removed else message
