@@ -195,7 +195,7 @@ def test_what_is_claimed_to_generalize_is_what_the_facts_of_tasks_say(name, fact
         ('["alpha"]', '["tomta"]', "no task 'tomta'; did you mean 'tomita'"),
         ('["alpha"]', '["tomita"]', "no architecture, norm, attention or position 'arch'"),
         ('"arch+new"', '"transformer+peri-nrom"', "did you mean 'peri-norm'"),
-        ('"arch+new"', '"peri-norm"', "boards name the entry peri-norm transformer+peri-norm"),
+        ('"arch+new"', '"peri-norm"', "is 'transformer+peri-norm' on boards"),
         ('"arch+new"', '"transformer+peri-norm@bemma"', "no averager 'bemma'; did you mean 'bema'"),
     ],
 )
