@@ -78,9 +78,8 @@ def located(error: BaseException) -> str:
     """Message of an error with file and line, for the plugin's author."""
     if isinstance(error, WorkerError | LgbenchError):  # the message is a sentence already
         return str(error)
-    *_, frame = (
-        each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<frozen")
-    )  # importlib
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = [each for each in frames if not each.filename.startswith("<frozen")][-1]  # an import ends in frames of Python's own
     return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 
 

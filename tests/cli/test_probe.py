@@ -70,6 +70,7 @@ def test_a_narrow_terminal_shows_the_longest_lengths(saved_runs):
     ("words", "code", "said"),
     [
         (["--probe", "atention_max"], 2, "no probe 'atention_max'; did you mean 'attention_max'?"),
+        (["--probe", "al"], 2, "no probe 'al'; did you mean 'all'?"),
         (["--probe", "tvd"], 2, "tvd is no probe, and every run has it"),
         (["--probe", "none"], 2, "--probe none reads nothing"),
         (["--weights", "bema"], 2, "no weights 'bema'"),

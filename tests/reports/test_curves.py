@@ -73,6 +73,7 @@ def test_a_task_has_a_verdict(runs, values, said):
     """The baseline is 0.3, so the limit is the threshold of TVD, 0.1."""
     lines = curves.lines(runs(values, more=simulated(dict.fromkeys(values, 0.3), weights="chance")))
     assert lines[-2].endswith(f"  {said}")
+    assert sum(line.startswith("learned in part: better than the baseline") for line in lines) == (said == "learned in part")
 
 
 def test_a_family_has_a_line_a_task_and_their_mean(runs):
