@@ -185,24 +185,29 @@ def _read(task: Task, text: str) -> Tensor:
     try:
         return task.context(text)
     except ValueError as error:
-        examples = f"`lgbench show {task.name}` has examples"
-        raise UsageError(f"{task.name} has no context {text!r}: {first_line(error)}; {examples}") from error
+        raise _impossible(task, text, first_line(error)) from error
     except Exception as error:  # the code of a task may raise anything
         raise PluginError(f"{task.name} failed to read {text!r}: {message_of(error)}") from error
 
 
 def _right(task: Task, inputs: Tensor) -> Sequence[float] | None:
-    """p* after a context. Raises UsageError for an impossible context, without any legal next token."""
+    """p* after a context. Raises UsageError for an impossible context."""
     try:
         found = task.reference(inputs)
+    except ValueError as error:
+        raise _impossible(task, task.text(inputs), first_line(error)) from error
     except Exception as error:  # the code of a task may raise anything
         raise PluginError(f"{task.name} failed to say p*: {message_of(error)}") from error
     if found is None:
         return None
     if abs(sum(found) - 1) > TOLERANCE:
         what = "no member of the language begins with that" if isinstance(task, Language) else "nothing may follow it"
-        raise UsageError(f"{task.name} has no context {task.text(inputs)!r}: {what}; `lgbench show {task.name}` has examples")
+        raise _impossible(task, task.text(inputs), what)
     return [float(value) for value in found]
+
+
+def _impossible(task: Task, text: str, reason: str) -> UsageError:
+    return UsageError(f"{task.name} has no context {text!r}: {reason}; `lgbench show {task.name}` has examples")
 
 
 def probe(

@@ -37,9 +37,12 @@ def _drawn(task: Task, n: int, length: int, seed: int = 0) -> Batch:
 
 
 def _lengths(task: Task, longest: int | None = None) -> list[int]:
-    """Shortest length, longest length in training, lengths on boards, and a length far beyond, as far as there are contexts."""
+    """Shortest length, longest length in training, lengths on boards, and a length far beyond, as far as there are contexts.
+
+    longest: limit for checks of short contexts, which is never below the shortest length in training.
+    """
     low, high = task.train_lengths
-    bound = min(x for x in (longest, task.max_length, 4 * high + 1) if x is not None)
+    bound = max(low, min(x for x in (longest, task.max_length, 4 * high + 1) if x is not None))
     own = [length for length in task.lengths or () if 1 <= length <= bound]
     return sorted({min(x, bound) for x in (max(low, 1), max(low, 1) + 1, high, bound, *own)})
 

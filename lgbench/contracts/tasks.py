@@ -221,7 +221,9 @@ class Task(Named):
     def reference(self, context: Tensor) -> Sequence[float] | None:
         """p* after one context, (T,) or (T, F), by another method than in `sample`, such as plain enumeration.
 
-        `lgbench check` compares `sample` with this reference on contexts of length up to 8. None without another method.
+        `lgbench check` compares `sample` with this reference on contexts of length up to 8, or of the shortest length in
+        training if that is longer. None without another method. Raises ValueError, with a sentence, for an impossible context,
+        such as one that a user gives to `lgbench predict`.
         """
         return None
 

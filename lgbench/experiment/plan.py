@@ -116,7 +116,7 @@ class _Planner:
     positions: dict[str, dict[int, int]] = field(default_factory=dict)
     """`Experiment.positions` by task."""
     unanswered: dict[Hashable, str | None] = field(default_factory=dict)
-    """Results of :func:`no_answer_counts` by task and lengths."""
+    """Results of :func:`no_answer_counts` by task, shortest length in training, and lengths on boards."""
 
     def first(self, entry: str, components: Components, changes: Mapping[str, str]) -> Experiment:
         """Experiment with the first seed and its tuning run. Raises Unsupported for an impossible pair."""
@@ -182,7 +182,7 @@ class _Planner:
     def _require_answers(self, experiment: Experiment) -> None:
         """Raise Unsupported for a task without a counted answer at any length on boards. Draws from each task once."""
         task, train, evaluate = experiment.task, experiment.train, experiment.evaluate
-        key = (experiment.record.task, *board_lengths(task, train, evaluate))
+        key = (experiment.record.task, train.min_length, *board_lengths(task, train, evaluate))
         if key not in self.unanswered:
             try:
                 self.unanswered[key] = no_answer_counts(task, train, evaluate)

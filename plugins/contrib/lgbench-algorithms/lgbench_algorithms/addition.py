@@ -41,6 +41,7 @@ class Decimal(Written):
     outputs: Sequence[str] = (*DIGITS, END)
     train_lengths = (1, 30)
     max_length = LONGEST
+    question = r"\d( \d)* \+ \d( \d)*"
     facts = Facts("context-sensitive", "context-sensitive", sources=(RASP_L, CHOMSKY))
 
     def draw(self, length: int, random: Random) -> tuple[Tensor, Tensor]:
@@ -55,6 +56,8 @@ class Decimal(Written):
 
     def solve(self, question: str) -> Sequence[str]:
         a, b = "".join(word for word in question.split() if not word.startswith("h")).split("+")
+        if len(a) != len(b):
+            raise ValueError("both numbers have equally many digits")
         return [*self.spelled(f"{int(a) + int(b):0{len(a) + 1}}", question), END]
 
     @abstractmethod
@@ -119,6 +122,7 @@ class HintedAddition(Decimal):
     name = family = "decimal-addition-hints"
     symbols = (*DIGITS, *(f"h{hint}" for hint in range(HINTS)), "+")
     outputs = (*DIGITS, *(f"h{hint}" for hint in range(HINTS)), END)
+    question = r"h\d+ \d( h\d+ \d)* \+ h\d+ \d( h\d+ \d)*"
 
     def written(self, a: Tensor, b: Tensor, sums: Tensor, random: Random) -> tuple[Tensor, Tensor, Tensor]:
         digits = sums.shape[1]
@@ -127,7 +131,10 @@ class HintedAddition(Decimal):
         return both[0], both[1], both[2]
 
     def spelled(self, digits: str, question: str) -> Sequence[str]:
-        highest = int(question.split()[0][1:]) + 1
+        hints = [int(word[1:]) for word in question.split() if word.startswith("h")]
+        highest = hints[0] + 1
+        if hints != 2 * list(range(hints[0], highest - len(digits), -1)) or not len(digits) - 2 <= hints[0] < HINTS - 1:
+            raise ValueError(f"hints fall by one from digit to digit, and that of the sum's highest digit is below {HINTS}")
         return [word for place, digit in enumerate(digits) for word in (f"h{highest - place}", digit)]
 
 
@@ -197,6 +204,7 @@ class BinaryAdditionWritten(Written):
     symbols = ("0", "1", "+")
     outputs = ("0", "1", END)
     train_lengths = (4, 50)
+    question = r"(0|1( [01])*) \+ (0|1( [01])*)"
     facts = Facts("context-sensitive", "context-sensitive", None, False, False, sources=(HUANG, CHOMSKY))
 
     def draw(self, length: int, random: Random) -> tuple[Tensor, Tensor]:

@@ -76,8 +76,10 @@ class BinaryOperation(EmptyTokens):
         return torch.where(places == middle, 2, bits), torch.where(ends, 2, answers)
 
     def solve(self, question: str) -> Sequence[str]:
-        numbers = question.replace(" ", "").split(self.symbols[-1])
-        return [*reversed(f"{self.result(*(int(number[::-1], 2) for number in numbers)):b}"), END]
+        a, b = (int(number[::-1], 2) for number in question.replace(" ", "").split(self.symbols[-1]))
+        if not a * b:
+            raise ValueError("no number is 0")
+        return [*reversed(f"{self.result(a, b):b}"), END]
 
 
 @final
@@ -95,6 +97,7 @@ class BinaryAddition(BinaryOperation):
 
     name = family = "binary-addition"
     symbols = (*BITS, "+")
+    question = r"[01]( [01])* \+ [01]( [01])*"
     longest = 1
 
     @staticmethod
@@ -116,6 +119,7 @@ class BinaryMultiplication(BinaryOperation):
 
     name = family = "binary-multiplication"
     symbols = (*BITS, "*")
+    question = r"[01]( [01])* \* [01]( [01])*"
 
     @staticmethod
     def result(a: int, b: int) -> int:
@@ -146,4 +150,6 @@ class SquareRoot(EmptyTokens):
     def solve(self, question: str) -> Sequence[str]:
         bits = question.split()
         root = math.isqrt(int("".join(reversed(bits)), 2))
+        if not root:
+            raise ValueError("the number is not 0")
         return [*reversed(f"{root:0{(len(bits) + 1) // 2}b}")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import final
 
@@ -59,6 +60,16 @@ def _write_short(tokens: Tensor, values: Tensor, start: Tensor, size: Tensor) ->
     tokens[start], tokens[start + size - 1] = OPEN, CLOSE
 
 
+def value(expression: str) -> int:
+    """Value modulo 5 by plain Python. Raises ValueError for an expression that :func:`expressions` does not have."""
+    rest, shorter = "", re.sub(r"\( (- )?\d \)|((?<![\d)] )- )?\d", "e", expression)
+    while shorter != rest:
+        rest, shorter = shorter, re.sub(r"\( e [-+*] e \)", "e", shorter)
+    if rest != "e":
+        raise ValueError(f"{expression!r} is none of d, - d, ( d ), ( - d ) and ( left + right ), with - and * as with +")
+    return int(eval(expression)) % MODULUS
+
+
 @final
 class ModularArithmeticBrackets(EmptyTokens):
     """The value modulo 5 of a random expression with digits 0 to 4, +, -, * and brackets.
@@ -81,7 +92,7 @@ class ModularArithmeticBrackets(EmptyTokens):
         return expressions(length, 3, random)
 
     def solve(self, question: str) -> Sequence[str]:
-        return str(eval(question) % MODULUS)
+        return str(value(question))
 
 
 @final
@@ -103,6 +114,7 @@ class SolveEquation(EmptyTokens):
     outputs = tuple(map(str, range(MODULUS)))
     where = Answers.LAST
     train_lengths = (3, 40)
+    question = r"[-+()0-4 ]*x[-+()0-4 ]* = [0-4]"
     facts = Facts("context-free", "deterministic context-free", sources=(CHOMSKY,))
 
     def draw(self, length: int, random: Random) -> tuple[Tensor, Tensor]:
@@ -115,5 +127,5 @@ class SolveEquation(EmptyTokens):
         return torch.cat([tokens.scatter(1, place, UNKNOWN), torch.full_like(values, EQUALS), values], 1), solution
 
     def solve(self, question: str) -> Sequence[str]:
-        left, _, value = question.partition("=")
-        return "".join(x for x in self.outputs if eval(left.replace("x", x)) % MODULUS == int(value))
+        left, _, right = question.partition(" = ")
+        return "".join(x for x in self.outputs if value(left.replace("x", x)) == int(right))

@@ -16,6 +16,14 @@ RASP_L = "arXiv 2310.16028"
 SYMBOLS, NUMBERS = 150, 200
 
 
+def distinct(question: str) -> Sequence[str]:
+    """Symbols of a question. Raises ValueError if one comes twice."""
+    symbols = question.split()
+    if len(set(symbols)) < len(symbols):
+        raise ValueError("no symbol comes twice")
+    return symbols
+
+
 @final
 class CopyUnique(Written):
     """Random symbols out of 150, none of them twice, to be copied.
@@ -38,7 +46,7 @@ class CopyUnique(Written):
         return string, self.ended(string)
 
     def solve(self, question: str) -> Sequence[str]:
-        return [*question.split(), END]
+        return [*distinct(question), END]
 
 
 @final
@@ -88,7 +96,7 @@ class Sort(Written):
         return numbers, self.ended(numbers.sort(1).values)
 
     def solve(self, question: str) -> Sequence[str]:
-        return [*sorted(question.split(), key=int), END]
+        return [*sorted(distinct(question), key=int), END]
 
 
 @final
@@ -108,6 +116,7 @@ class Count(Written):
     name = family = "count"
     symbols = tuple(map(str, range(NUMBERS)))
     outputs = (*symbols, END)
+    question = r"\d+ \d+"
     facts = Facts("algorithmic", sources=(RASP_L,))
 
     def draw(self, length: int, random: Random) -> tuple[Tensor, Tensor]:
@@ -117,4 +126,6 @@ class Count(Written):
 
     def solve(self, question: str) -> Sequence[str]:
         first, last = map(int, question.split())
+        if first > last:
+            raise ValueError("the second number is not below the first")
         return [*map(str, range(first, last + 1)), END]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -29,6 +30,8 @@ class Problem(Task):
     """Names of the classes."""
     extra: Sequence[str]
     """Names of the layout's own input tokens, after the symbols."""
+    question: str | None = None
+    """Regular expression of a question, with a blank between two symbols; None where any symbols are one."""
     where = Answers.MARKED
     positions: int | None = None
     """Number of position ids, for a task with ids."""
@@ -49,18 +52,24 @@ class Problem(Task):
 
     @abstractmethod
     def solve(self, question: str) -> Sequence[str]:
-        """Answer to one question by plain Python. The question has a blank between two symbols."""
+        """Answer to one question by plain Python. The question has a blank between two symbols.
+
+        Raises ValueError for a question of the right form that is never asked, such as a string without a majority.
+        """
 
     @property
     def answers(self) -> tuple[str, ...]:
         return tuple(self.outputs)
 
     def reference(self, context: Tensor) -> Sequence[float] | None:
-        question, read = self.parted(self.text(context).split())
-        answer = [] if read is None else self.solve(" ".join(question))
-        if read is None or read >= len(answer):
+        words, read = self.parted(self.text(context).split())
+        if read is None:
             return None
-        return [float(name == answer[read]) for name in self.outputs]
+        question, symbol = " ".join(words), "|".join(map(re.escape, self.symbols))
+        if not re.fullmatch(self.question or f"({symbol})( ({symbol}))*", question):
+            raise ValueError(f"{question!r} is no question of this task")
+        answer = self.solve(question)
+        return [float(name == answer[read]) for name in self.outputs] if read < len(answer) else None
 
     @abstractmethod
     def parted(self, words: Sequence[str]) -> tuple[Sequence[str], int | None]:
@@ -99,8 +108,9 @@ class EmptyTokens(Problem):
         return Batch(inputs, *self.placed(answers, question.shape[1]))
 
     def parted(self, words: Sequence[str]) -> tuple[Sequence[str], int | None]:
-        empty = words.count("_")
-        return words[: len(words) - empty], empty - 1 if empty else None
+        question = " ".join(words).rstrip(" _").split()
+        empty = len(words) - len(question)
+        return question, empty - 1 if empty else None
 
 
 class Written(Problem):
@@ -135,4 +145,6 @@ class Written(Problem):
         if "=" not in words:
             return words, None
         separator = words.index("=")
+        if words[0] != "begin":
+            raise ValueError("it does not begin with the token begin")
         return words[1:separator], len(words) - separator - 1

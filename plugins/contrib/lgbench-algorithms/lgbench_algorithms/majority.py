@@ -50,6 +50,14 @@ def untied(length: int, strings: int, random: Random) -> Tensor:
     return ones + (ones >= length / 2) if length % 2 == 0 else ones
 
 
+def mode(symbols: Sequence[str]) -> str:
+    """The most frequent symbol. Raises ValueError where there are several."""
+    most = Counter(symbols).most_common(2)
+    if len(most) == 2 and most[0][1] == most[1][1]:
+        raise ValueError(f"{most[0][0]} and {most[1][0]} are equally frequent")
+    return most[0][0]
+
+
 class MajorityOfBits(Written):
     """Interleaved bit strings; the majority of each is asked for."""
 
@@ -58,14 +66,15 @@ class MajorityOfBits(Written):
     strings: int
 
     def draw(self, length: int, random: Random) -> tuple[Tensor, Tensor]:
-        each = round(length / self.strings)
+        each = length // self.strings
         ones = untied(each, self.strings, random)
         return shuffled(ones, each, random).flatten(1), self.ended((2 * ones > each).long())
 
     def solve(self, question: str) -> Sequence[str]:
         bits = question.split()
-        strings = [bits[start :: self.strings] for start in range(self.strings)]
-        return [*(max("01", key=string.count) for string in strings), END]
+        if len(bits) % self.strings:
+            raise ValueError(f"the {self.strings} strings have one length")
+        return [*(mode(bits[start :: self.strings]) for start in range(self.strings)), END]
 
 
 @final
@@ -94,10 +103,11 @@ class InterleavedMajority(MajorityOfBits):
     >>> task.text(inputs[0]), distribution.argmax(-1)[weights > 0].tolist()
     ('begin 1 1 0 0 0 1 1 0 0 = 1 0 0', [1, 0, 0, 2])
 
-    Source: arXiv 2410.02140 and its code. A length that is no multiple of 3 is rounded to one.
+    Source: arXiv 2410.02140 and its code. A length that is no multiple of 3 is rounded down to one.
     """
 
     name = family = "interleaved-majority"
+    version = 2
     strings = 3
     train_lengths = (3, 50)
     facts = Facts("counter", c_rasp=False, c_rasp_positions=True, sources=(HUANG,))
@@ -125,7 +135,7 @@ class Majority(Written):
         return string, self.ended(mode)
 
     def solve(self, question: str) -> Sequence[str]:
-        return [Counter(question.split()).most_common(1)[0][0], END]
+        return [mode(question.split()), END]
 
 
 @final
@@ -152,7 +162,9 @@ class Mode(Written):
         return letters.gather(1, string), self.ended(letters.gather(1, mode))
 
     def solve(self, question: str) -> Sequence[str]:
-        return [Counter(question.split()).most_common(1)[0][0], END]
+        if len(set(question.split())) > FEW:
+            raise ValueError(f"it has at most {FEW} different letters")
+        return [mode(question.split()), END]
 
 
 @final
@@ -170,6 +182,7 @@ class ParityUniformOnes(Written):
     name = family = "parity-uniform-ones"
     symbols = ("even", "odd", "0", "1")
     outputs = ("even", "odd", END)
+    question = "[01]( [01])*"
     facts = Facts("regular with groups", "regular", False, False, False, "Z_2", (HUANG, RASP_L))
 
     def draw(self, length: int, random: Random) -> tuple[Tensor, Tensor]:

@@ -32,6 +32,7 @@ class ModularArithmetic(EmptyTokens):
     name = family = "modular-arithmetic"
     symbols = (*map(str, range(MODULUS)), "+", "-", "*")
     outputs = tuple(map(str, range(MODULUS)))
+    question = r"[0-4]( [-+*] [0-4])*"
     where = Answers.LAST
     facts = Facts("regular with groups", "regular", False, sources=(CHOMSKY,))
 

@@ -34,6 +34,7 @@ class StackManipulation(EmptyTokens):
     name = family = "stack-manipulation"
     symbols = ("0", "1", "pop", "push-0", "push-1")
     outputs = ("0", "1", END)
+    question = r"[01]|[01]( [01])*( (pop|push-0|push-1))+"
     facts = Facts("context-free", "deterministic context-free", sources=(CHOMSKY,))
 
     def draw(self, length: int, random: Random) -> tuple[Tensor, Tensor]:

@@ -80,6 +80,7 @@ class MissingDuplicate(EmptyTokens):
     name = family = "missing-duplicate"
     symbols = ("0", "1", "?", "pad")
     outputs = ("0", "1")
+    question = r"([01] )*\?( [01])*( pad)?"
     where = Answers.LAST
     train_lengths = (2, 40)
     facts = Facts("context-sensitive", "context-sensitive", sources=(CHOMSKY,))
@@ -92,7 +93,12 @@ class MissingDuplicate(EmptyTokens):
 
     def solve(self, question: str) -> Sequence[str]:
         string = question.replace("pad", "").split()
-        return string[string.index("?") - len(string) // 2]  # an index below 0 counts from the end
+        half, place = len(string) // 2, string.index("?")
+        answer = string[place - half]  # an index below 0 counts from the end
+        whole = [*string[:place], answer, *string[place + 1 :]]
+        if whole != 2 * whole[:half]:
+            raise ValueError("without pad, it is no string twice in a row")
+        return answer
 
 
 @final

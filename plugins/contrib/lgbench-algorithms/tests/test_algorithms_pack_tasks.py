@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,55 @@ def test_long_answers_are_those_of_plain_python(task: Problem) -> None:
 )
 def test_plain_python_gives_what_is_published(name: str, question: str, answer: str) -> None:
     assert list(TASKS[name].solve(question)) == answer.split()
+
+
+def has_an_answer(task: Problem, tokens: tuple[int, ...]) -> bool:
+    try:
+        return task.reference(torch.tensor(tokens)) is not None
+    except ValueError:
+        return False
+
+
+FEW_TOKENS = [task for task in TASKS.values() if len(task.words) <= 12 and not task.positions]
+
+
+@pytest.mark.parametrize("task", FEW_TOKENS, ids=lambda task: task.name)
+def test_contexts_that_are_never_drawn_have_no_answer(task: Problem) -> None:
+    """All short contexts. Of a written answer, its first symbol: a wrong beginning is a context that training never shows."""
+    longest = next(n for n in range(9, 0, -1) if len(task.words) ** n < 3000)
+    drawn: set[tuple[int, ...]] = set()
+    for length in range(task.train_lengths[0], longest + 1):
+        inputs, distribution, weights = task.sample(length, Random(20_000))
+        counts = torch.ones(distribution.shape[:2]) if weights is None else weights
+        for row, counted in zip(inputs.tolist(), counts.tolist(), strict=True):
+            first = len(row) - len(counted)  # the place of the only answer, or 0
+            drawn |= {tuple(row[: first + at + 1]) for at, weight in enumerate(counted) if weight}
+    asks = task.words.index("=") if isinstance(task, Written) else None
+    short = [tokens for n in range(1, longest + 1) for tokens in product(range(len(task.words)), repeat=n)]
+    asked = [tokens for tokens in short if asks is None or (tokens[-1] == asks and tokens.count(asks) == 1)]
+    assert {tokens for tokens in asked if has_an_answer(task, tokens)} == drawn.intersection(asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "said"),
+    [
+        ("parity-check", "0 _ 1 _", "'0 _ 1' is no question of this task"),
+        ("modular-arithmetic", "1 + + 2 _", "no question"),
+        ("modular-arithmetic-brackets", "( 1 + 2 _", r"none of d, - d, \( d \)"),
+        ("copy-unique", "begin 3 5 3 =", "no symbol comes twice"),
+        ("mode", "begin a b =", "a and b are equally frequent"),
+        ("mode", "begin a b c d e f f =", "at most 5 different letters"),
+        ("count", "begin 9 8 =", "the second number is not below the first"),
+        ("decimal-addition", "begin 1 + 2 3 =", "equally many digits"),
+        ("decimal-addition-hints", "begin h8 5 h6 7 + h8 4 h7 8 =", "hints fall by one"),
+        ("decimal-addition-hints", "begin h255 5 + h255 4 =", "below 256"),
+        ("decimal-addition-hints", "begin h0 5 h1 5 + h0 4 h1 4 =", "hints fall by one"),
+        ("sort", "3 5 =", "does not begin with the token begin"),
+    ],
+)
+def test_an_impossible_context_gets_a_sentence(name: str, context: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        TASKS[name].reference(TASKS[name].context(context))
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS.values() if isinstance(task, EmptyTokens)], ids=lambda task: task.name)

@@ -14,8 +14,8 @@ from torch import Tensor
 from lgbench import Answers, Batch, Facts, Random, Signature, Task, Tokens
 from lgbench_tasks.automaton import Automaton, Table, bounds
 
-MOST = 64
-"""Largest number of states, and of symbols."""
+MOST = 16
+"""Largest number of states, and of symbols. Contexts of a hidden Markov model of this size take a tenth of a training step."""
 
 
 class RandomSource(Task):
@@ -42,6 +42,18 @@ class RandomSource(Task):
     def begin(self, symbols: Tensor) -> Tensor:
         """Put the begin token before each string: (n, L) -> (n, L + 1)."""
         return F.pad(symbols, (1, 0), value=self.symbols)
+
+    def text(self, inputs: Tensor) -> str:
+        return " ".join(map(str, inputs[1:].tolist())) or "(empty)"
+
+    def context(self, text: str) -> Tensor:
+        """Begin token and the symbols of the text, with blanks between them."""
+        words = [] if text.strip() == "(empty)" else text.split()
+        for word in words:
+            if word not in self.answers:
+                shown = f"the numbers from 0 to {self.symbols - 1}, with blanks between them"
+                raise ValueError(f"{word!r} is none of its symbols, which are {shown}")
+        return torch.tensor([self.symbols, *map(int, words)])
 
     def reference(self, context: Tensor) -> Sequence[float]:
         prefix = context[1:].tolist()

@@ -10,6 +10,7 @@ import torch
 from automata.base.exceptions import AutomatonException, RegexException
 from automata.fa.dfa import DFA
 from automata.fa.nfa import NFA
+from networkx import DiGraph, attracting_components
 from torch import Tensor
 
 from lgbench import Batch, Random, Task, hookimpl
@@ -19,7 +20,7 @@ from lgbench_tasks.language import SymbolLanguage
 
 Definition = str | Mapping[str, Any] | NFA | DFA
 """Regular expression of automata-lib, its automaton, or a table with the keys start, accepting and transitions."""
-EXPECTED = "expected symbols with | * + ? ( ) or the form {2,3}, as in 'a(b|cc)*'"
+EXPECTED = "expected symbols with | * + ? ( ) . [ ] & ^ or the form {2,3}, as in 'a(b|cc)*'"
 TABLE = ("accepting", "start", "transitions")
 FORM = "{'start': 'x', 'accepting': ['x'], 'transitions': {'x': {'a': 'y'}, 'y': {'a': 'x'}}}, with one next state a symbol"
 
@@ -46,22 +47,21 @@ def regular(languages: Mapping[str, Definition]) -> Callable[[], Iterable[Task]]
 def language(
     name: str, definition: Definition, about: str = "", symbols: str = "", kind: type[RegularLanguage] | None = None
 ) -> Task:
-    """Task of a regular language. symbols: alphabet, where it is more than the symbols of the members.
+    """Task of a regular language. symbols: more symbols for the alphabet, which has those of the members.
 
     kind: class of the task, which says what contexts are. By default contexts are prefixes of members; whole members where some
     member cannot go on, as in a*b, or where nearly all long prefixes have one answer, as in a*b*. Where no length below 64 has
     both members and non-members, as with a single symbol, the task is no `Language`. Raises the errors of :func:`regular`.
     """
-    nfa = read(name, definition, frozenset(symbols))
+    nfa = read(name, definition, symbols)
     dfa = DFA.from_nfa(nfa).to_partial()
     if dfa.isempty():
         raise ValueError(f"{name}: no string is a member: expected a language with infinitely many, such as 'a*'")
     if dfa.isfinite():
         longest = dfa.maximum_word_length()
         raise ValueError(f"{name}: no member is longer than {longest}: expected a language with infinitely many, such as 'a*'")
-    # In a{2,3} automata-lib takes 2, 3 and the comma for symbols, so the alphabet is that of the members.
     in_members = {symbol for row in dfa.transitions.values() for symbol in row}
-    alphabet = in_members if isinstance(definition, str) and not symbols else nfa.input_symbols
+    alphabet = checked(name, (in_members if isinstance(definition, str) else nfa.input_symbols).union(symbols))
     kind = kind or (Prefixes if all(dfa.transitions.values()) and not _settles(dfa) else Members)
     found = kind(name, nfa, dfa, sorted(alphabet))
     found.about = about or (f"Regular language {definition}" if isinstance(definition, str) else "")
@@ -70,11 +70,8 @@ def language(
 
 def _settles(dfa: DFA) -> bool:
     """Whether the answer depends on the prefix, but not in the states where a random walk stays in the end."""
-    reached = {state: set(row.values()) for state, row in dfa.transitions.items()}
-    for _ in reached:  # each round doubles the length of paths
-        for states in reached.values():
-            states.update(*(reached[state] for state in tuple(states)))
-    stays = {state for state, states in reached.items() if all(state in reached[other] for other in states)}
+    moves = DiGraph((state, to) for state, row in dfa.transitions.items() for to in row.values())
+    stays = set().union(*attracting_components(moves))
     legal = {state: (frozenset(row), state in dfa.final_states) for state, row in dfa.transitions.items()}
     return len({legal[state] for state in stays}) == 1 < len(set(legal.values()))
 
@@ -90,22 +87,31 @@ def _tells_apart(automaton: Automaton) -> bool:
     return False
 
 
-def read(name: str, definition: Definition, symbols: frozenset[str] = frozenset()) -> NFA:
+def read(name: str, definition: Definition, symbols: str = "") -> NFA:
     """Nondeterministic automaton of a definition. Raises ValueError with a sentence for an unreadable one."""
     if isinstance(definition, NFA):
         return definition
     if isinstance(definition, DFA):
         return NFA.from_dfa(definition)
     if isinstance(definition, str):
-        expression = "".join(definition.split())
-        try:
-            return NFA.from_regex(expression, input_symbols=symbols or None)
-        except (AutomatonException, RegexException) as error:
-            # The library calls a star '<KleeneStarToken: *>', and leaves a name in a sentence about {3,2}.
-            reason = re.sub(r"<\w+: (.+?)>", r"\1", str(error)).replace(" {upper_bound}", "")
-            reason = reason.rstrip(".").replace("parethesis", "parenthesis")
-            raise ValueError(f"{name}: {definition!r} is no regular expression: {reason}; {EXPECTED}") from error
+        return _from_expression(name, definition, frozenset(symbols))
     return _from_table(name, definition)
+
+
+def _from_expression(name: str, definition: str, symbols: frozenset[str]) -> NFA:
+    expression = "".join(definition.split())
+    try:
+        # A dot is any symbol. automata-lib takes 2, 3 and the comma of a{2,3} for symbols, so counts are left out here.
+        named = NFA.from_regex(re.sub(r"\{[-\d,]*\}", "", expression)).input_symbols | symbols
+        nfa = NFA.from_regex(expression, input_symbols=named)
+    except (AutomatonException, RegexException) as error:
+        # The library calls a star '<KleeneStarToken: *>', a bracket '<)>', and leaves a name in a sentence about {3,2}.
+        reason = re.sub(r"<(?:\w+: )?(.+?)>", r"\1", str(error)).replace(" {upper_bound}", "")
+        reason = reason.rstrip(".").replace("parethesis", "parenthesis")
+        raise ValueError(f"{name}: {definition!r} is no regular expression: {reason}; {EXPECTED}") from error
+    if not named:
+        raise ValueError(f"{name}: {definition!r} names no symbol: {EXPECTED}, or symbols='ab' beside it")
+    return nfa
 
 
 def _from_table(name: str, table: Mapping[str, Any]) -> NFA:
@@ -113,7 +119,7 @@ def _from_table(name: str, table: Mapping[str, Any]) -> NFA:
         keys = sorted(table) if isinstance(table, Mapping) else table
         raise ValueError(f"{name}: the automaton has {keys!r}, expected a table with the keys {', '.join(TABLE)}")
     try:
-        rows = {state: {str(symbol): to for symbol, to in row.items()} for state, row in table["transitions"].items()}
+        rows = {state: dict(row.items()) for state, row in table["transitions"].items()}
         if isinstance(table["accepting"], str):  # its letters would be taken for states
             raise TypeError
         named = {table["start"], *table["accepting"], *(to for row in rows.values() for to in row.values())}
@@ -124,25 +130,35 @@ def _from_table(name: str, table: Mapping[str, Any]) -> NFA:
         raise ValueError(
             f"{name}: the automaton names {states} without a row in transitions: add one, {{}} where nothing follows"
         )
-    symbols = {symbol for row in rows.values() for symbol in row}
+    numbers = {state: number for number, state in enumerate(rows)}  # automata-lib takes no None for a state
     return NFA(
-        states=set(rows),
-        input_symbols=symbols,
-        transitions={state: {symbol: {to} for symbol, to in row.items()} for state, row in rows.items()},
-        initial_state=table["start"],
-        final_states=set(table["accepting"]),
+        states=set(numbers.values()),
+        input_symbols=checked(name, {symbol for row in rows.values() for symbol in row}),
+        transitions={numbers[state]: {symbol: {numbers[to]} for symbol, to in row.items()} for state, row in rows.items()},
+        initial_state=numbers[table["start"]],
+        final_states={numbers[state] for state in table["accepting"]},
     )
+
+
+def checked(name: str, symbols: set[Any]) -> set[str]:
+    """Symbols that a text can show. Raises ValueError for others."""
+    for symbol in symbols:
+        if not isinstance(symbol, str) or symbol in ("", "end") or symbol != "".join(symbol.split()):
+            raise ValueError(f"{name}: {symbol!r} is no symbol: expected a string without blanks, other than 'end'")
+    return symbols
 
 
 def tensors(dfa: DFA, symbols: Sequence[str]) -> Automaton:
     """Complete automaton with its states in the order in which they are met, so that equal languages give equal tensors."""
     order, rows = [dfa.initial_state], []
+    numbers = {dfa.initial_state: 0, None: len(dfa.states)}  # None for the dead state
     for state in order:  # grows
-        row = [dfa.transitions[state].get(symbol) for symbol in symbols]
-        order += [to for to in dict.fromkeys(row) if to is not None and to not in order]
-        rows.append(row)
+        rows.append([dfa.transitions[state].get(symbol) for symbol in symbols])
+        new = [to for to in dict.fromkeys(rows[-1]) if to not in numbers]
+        numbers |= {to: len(order) + place for place, to in enumerate(new)}
+        order += new
     dead = len(order)
-    transitions = [[dead if to is None else order.index(to) for to in row] for row in rows]
+    transitions = [[numbers[to] for to in row] for row in rows]
     return Automaton([*transitions, [dead] * len(symbols)], [*(state in dfa.final_states for state in order), False])
 
 
@@ -246,12 +262,11 @@ class WithoutStrings(Task):
     ('aaa', {'a': 1.0, 'end': 0.0})
     """
 
-    version = 1
-    train_lengths = Prefixes.train_lengths
-
     def __init__(self, language: RegularLanguage) -> None:
         self.name = self.family = language.name
         self.about, self.signature = language.about, language.signature
+        self.version, self.train_lengths, self.lengths = language.version, language.train_lengths, language.lengths
+        self.model, self.budgets, self.facts = language.model, language.budgets, language.facts
         self.language, self.automaton = language, language.automaton
 
     @property

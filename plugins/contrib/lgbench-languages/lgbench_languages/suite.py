@@ -9,19 +9,24 @@ import torch
 from torch import Tensor
 
 from lgbench import Facts, Random, Task
-from lgbench_languages.regular import Members, language
+from lgbench_languages.regular import Members, RegularLanguage, language
 
 SOURCES = ("arXiv 2009.11264", "arXiv 2410.02140, figure 3 and its repository")
 
 
 class Rule(NamedTuple):
-    """A regular expression and what is published about its language; without a group it is star-free."""
+    """A regular expression, what is published about its language, and our choice of contexts and of lengths on boards.
+
+    A language without a group is star-free.
+    """
 
     expression: str
     group: str | None
     c_rasp: bool
     c_rasp_positions: bool
     about: str
+    kind: type[RegularLanguage] | None = None
+    lengths: tuple[int, ...] | None = None
 
 
 @final
@@ -59,12 +64,12 @@ def nested(depth: int) -> str:
 
 RULES = {
     "parity": Rule("0*(10*10*)*", "Z_2", False, False, "An even number of 1s"),
-    "aa": Rule("(aa)*", "Z_2", False, True, "(aa)*: an even number of a"),
-    "aaaa": Rule("(aaaa)*", "Z_4", False, True, "(aaaa)*: a number of a divisible by 4"),
-    "abab": Rule("(abab)*", "Z_2", False, True, "(abab)*: an even number of ab"),
+    "aa": Rule("(aa)*", "Z_2", False, True, "(aa)*: an even number of a", lengths=PHASES),
+    "aaaa": Rule("(aaaa)*", "Z_4", False, True, "(aaaa)*: a number of a divisible by 4", lengths=PHASES),
+    "abab": Rule("(abab)*", "Z_2", False, True, "(abab)*: an even number of ab", lengths=PHASES),
     "abcde": Rule("aa*bb*cc*dd*ee*", None, True, True, "aa*bb*cc*dd*ee*: five blocks in order"),
     "ab-d-bc": Rule("(a|b)*d(b|c)*", None, True, True, "{a,b}*d{b,c}*: one d, before it no c and after it no a"),
-    "012-0-2": Rule("(0|1|2)*02*", None, False, False, "{0,1,2}*02*: the last symbol other than 2 is 0"),
+    "012-0-2": Rule("(0|1|2)*02*", None, False, False, "{0,1,2}*02*: the last symbol other than 2 is 0", kind=RunsOfTwos),
     **{f"d-{n}": Rule(nested(n), None, True, True, f"D_{n}: brackets a and b, at most {n} deep") for n in (2, 3, 4, 12)},
 }
 
@@ -76,10 +81,8 @@ def suite() -> Iterable[Task]:
     ['regular-parity', 'regular-aa', 'regular-aaaa']
     """
     for name, rule in RULES.items():
-        task = language(f"regular-{name}", rule.expression, rule.about, kind=RunsOfTwos if name == "012-0-2" else None)
-        task.family = "regular"
-        if name in {"aa", "aaaa", "abab"}:
-            task.lengths = PHASES
+        task = language(f"regular-{name}", rule.expression, rule.about, kind=rule.kind)
+        task.family, task.lengths = "regular", rule.lengths
         kind = "regular with groups" if rule.group else "star-free"
         programs = rule.c_rasp, rule.c_rasp_positions
         task.facts = Facts(kind, "regular", rule.group is None, *programs, rule.group, SOURCES)

@@ -86,6 +86,18 @@ def test_the_name_is_the_source() -> None:
     assert torch.equal(tasks["hmm-5-3-9"].moves, HiddenMarkov(5, 3, 9).moves)  # type: ignore[attr-defined]
     assert not torch.equal(HiddenMarkov(5, 3, 8).moves, HiddenMarkov(5, 3, 9).moves)
     with pytest.raises(
-        UsageError, match="pfa-S-V-SEED takes S from 1 to 64 states and V from 2 to 64 symbols, as in pfa-5-3-7"
+        UsageError, match="pfa-S-V-SEED takes S from 1 to 16 states and V from 2 to 16 symbols, as in pfa-5-3-7"
     ):
         tasks["pfa-5-1-9"]
+
+
+@pytest.mark.parametrize("kind", [ProbabilisticAutomaton, HiddenMarkov])
+def test_a_context_is_written_without_its_begin_token(kind: type[RandomSource]) -> None:
+    task = kind(3, 12, 2)
+    row = task.sample(5, Random(1)).inputs[0]
+    assert torch.equal(task.context(task.text(row)), row) and task.context("(empty)").tolist() == [12]
+    assert task.context("0 11 3").tolist() == [12, 0, 11, 3]
+    with pytest.raises(
+        ValueError, match="'12' is none of its symbols, which are the numbers from 0 to 11, with blanks between"
+    ):
+        task.context("0 12")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from lgbench_languages.suite import RULES, suite
 
 SUITE = {task.name: task for task in suite()}
 PATTERNS = {f"regular-{name}": re.compile(rule.expression) for name, rule in RULES.items()}
+ENDS = ["a" * count + last for count in range(101) for last in ("", "b", "c")]
 EVEN = {"start": "even", "accepting": ["even"], "transitions": {"even": {"a": "odd"}, "odd": {"a": "even", "b": "odd"}}}
 Map = tuple[int, ...]
 
@@ -40,9 +42,9 @@ def endings_of(name: str) -> list[str]:
 @pytest.mark.parametrize("name", SUITE)
 def test_p_is_that_of_the_published_rule_on_a_thousand_contexts(name: str) -> None:
     task = SUITE[name]
-    shortest = task.train_lengths[0] if task.signature.answers is Answers.MARKED else 0
-    for length in range(shortest, 13):
-        compare(task, task.sample(length, Random(77, length)), is_member_of(name), endings_of(name))
+    lengths = range(task.train_lengths[0], 13)
+    for length in lengths:
+        compare(task, task.sample(length, Random(math.ceil(1000 / len(lengths)), length)), is_member_of(name), endings_of(name))
 
 
 @pytest.mark.parametrize("name", [name for name, task in SUITE.items() if isinstance(task, Language)])
@@ -136,6 +138,12 @@ def test_a_length_without_a_member_is_refused() -> None:
         task.strings(7, Random(4))
 
 
+def test_a_state_may_have_any_name() -> None:
+    rows = {None: {"a": 1}, 1: {"a": None, "b": 1}}
+    other = language("mine", {"start": None, "accepting": [None], "transitions": rows})
+    assert torch.equal(other.sample(9, Random(20)).inputs, language("mine", EVEN).sample(9, Random(20)).inputs)
+
+
 def test_an_automaton_a_table_and_an_expression_are_the_same_task() -> None:
     expression = "(ab*a)*"
     machines = [expression, NFA.from_regex(expression), DFA.from_nfa(NFA.from_regex(expression)), EVEN]
@@ -156,10 +164,31 @@ def test_counts_in_braces_are_no_symbols() -> None:
     assert language("mine", "a*", symbols="ab").answers == ("a", "b", "end")
 
 
-@pytest.mark.parametrize("expression", ["(aa)*", "(a|b)*", "(a|b){100}a*"])
+def test_a_dot_is_any_symbol_and_no_count() -> None:
+    assert language("mine", "(.{2}ab)*").answers == ("a", "b", "end")
+    assert language("mine", ".*a", symbols="bc").answers == ("a", "b", "c", "end")
+
+
+def test_the_alphabet_of_an_automaton_grows_too() -> None:
+    task = language("mine", EVEN, symbols="c")
+    assert isinstance(task, Language) and task.answers == ("a", "b", "c", "end")
+    assert not task.accepts(torch.tensor([[0, 0, 2]])).any() and task.accepts(torch.tensor([[0, 0]])).all()
+
+
+@pytest.mark.parametrize("expression", ["(aa)*", "(a|b)*", "(a|b){100}a*", "(a|b)+", "aa*", "a{3,}", "a{60}a*", "a{90}b*c"])
 def test_a_language_without_strings_to_tell_apart_is_tested_without(expression: str) -> None:
     task = language("mine", expression)
     assert isinstance(task, WithoutStrings) and not isinstance(task, Language)
+    for length in task.train_lengths:
+        compare(task, task.sample(length, Random(2)), lambda string: re.fullmatch(expression, string) is not None, ENDS)
+
+
+def test_a_language_of_a_thousand_states_is_one() -> None:
+    task = language("mine", "(a{999}b|c)*")
+    assert isinstance(task, Language) and len(task.automaton.accepting) == 1001  # type: ignore[attr-defined]
+    inputs, right = task.strings(1001, Random(8))
+    members = [re.fullmatch("(a{999}b|c)*", text(task, row)) is not None for row in inputs]
+    assert members == right.tolist() and sum(members) == 4
 
 
 @pytest.mark.parametrize(
@@ -181,6 +210,16 @@ def test_a_language_without_strings_to_tell_apart_is_tested_without(expression: 
         (EVEN | {"transitions": {"even": {"a": ["even", "odd"]}}}, "parts of another form"),
         (EVEN | {"accepting": None}, "parts of another form"),
         (EVEN | {"accepting": "even"}, "parts of another form"),
+        (
+            EVEN | {"transitions": {"even": {1: "odd"}, "odd": {}}},
+            "mine: 1 is no symbol: expected a string without blanks, other",
+        ),
+        (EVEN | {"transitions": {"even": {"end": "odd"}, "odd": {}}}, "mine: 'end' is no symbol"),
+        (EVEN | {"transitions": {"even": {"": "odd"}, "odd": {}}}, "mine: '' is no symbol"),
+        (r"\s*", "is no symbol: expected a string without blanks"),
+        (".*", r"mine: '\.\*' names no symbol: expected symbols with .*, or symbols='ab' beside it"),
+        ("(a|)*", r"'\|' cannot appear immediately before '\)'"),
+        ("(?:ab)*", r"'\(' cannot appear immediately before '\?'"),
         ({"start": "even"}, r"the automaton has \['start'\], expected a table with the keys accepting, start, transitions"),
     ],
 )

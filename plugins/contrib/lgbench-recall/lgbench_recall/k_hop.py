@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import final
 
 import torch
@@ -54,6 +55,9 @@ class KHop(Task):
 
     def reference(self, context: Tensor) -> Sequence[float]:
         hops, *letters = context.tolist()
+        equal = any(one == other for one, other in pairwise(letters))
+        if hops < LETTERS or equal or max(letters, default=0) >= LETTERS:
+            raise ValueError(f"it is a number of hops from 0 to {HOPS}, and letters without equal neighbours")
         place = len(letters) - 1
         for _ in range(hops - LETTERS):
             earlier = [other for other in range(place) if letters[other] == letters[place]]

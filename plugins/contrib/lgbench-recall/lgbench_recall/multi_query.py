@@ -70,9 +70,7 @@ class MultiQueryRecall(Task):
         return Batch(inputs, distribution, weights)
 
     def reference(self, context: Tensor) -> Sequence[float] | None:
-        """The value after the first place of the key."""
-        tokens = context.tolist()
-        first = tokens.index(tokens[-1])
-        if first == len(tokens) - 1:
-            return None
-        return [float(tokens[first + 1] == VALUES + value) for value in range(VALUES)]
+        """The value after the first place of the key; None after a token that is no query."""
+        *tokens, query = context.tolist()
+        found = tokens[tokens.index(query) + 1 :][:1] if query in tokens and 0 < query < VALUES else []
+        return [float(found[0] == VALUES + value) for value in range(VALUES)] if found and found[0] >= VALUES else None

@@ -56,9 +56,18 @@ class SelectiveCopying(Task):
         weights = (torch.arange(length + copied, device=random.device) >= length).float()
         return Batch(inputs, distribution, weights.expand(random.n, -1))
 
-    def reference(self, context: Tensor) -> Sequence[float]:
+    def reference(self, context: Tensor) -> Sequence[float] | None:
         tokens = context.tolist()
-        right = [token for token in tokens if token < LETTERS][tokens.count(ASK) - 1]
+        asked = tokens.count(ASK)
+        if not asked:
+            return None
+        read = tokens[:-asked]
+        letters = [token for token in read if token < LETTERS]
+        if ASK in read or len(letters) != min(len(read), COPIED) or asked > len(letters):
+            raise ValueError(
+                f"it is {COPIED} letters among noise, or fewer without noise, and no more question marks than letters"
+            )
+        right = letters[asked - 1]
         return [float(letter == right) for letter in range(LETTERS)]
 
     def sources(self, inputs: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import final
 
@@ -51,11 +52,17 @@ class VariableTracking(Task):
         return Batch(inputs, F.one_hot(values.gather(1, origins(inputs)), VALUES).float())
 
     def reference(self, context: Tensor) -> Sequence[float]:
+        if not re.fullmatch(r"([a-p] ([a-p]|\d) )+print [a-p]", self.text(context)):
+            raise ValueError("it is assignments of a value or of a variable, as in 'b 8 g b', then print and a variable")
         held: dict[int, int] = {}
         tokens = context.tolist()
-        for variable, source in zip(tokens[:-2:2], tokens[1:-2:2], strict=True):
-            held[variable] = held[source] if source < VARIABLES else source - VARIABLES
-        return [float(held[tokens[-1]] == value) for value in range(VALUES)]
+        try:
+            for variable, source in zip(tokens[:-2:2], tokens[1:-2:2], strict=True):
+                held[variable] = held[source] if source < VARIABLES else source - VARIABLES
+            right = held[tokens[-1]]
+        except KeyError as missing:
+            raise ValueError(f"{self.words[missing.args[0]]} has no value where it is read") from missing
+        return [float(right == value) for value in range(VALUES)]
 
     def sources(self, inputs: Tensor) -> Tensor:
         """The value, where it was first assigned."""

@@ -176,3 +176,37 @@ def test_texts_are_read_back_and_other_words_are_refused(task: Task) -> None:
     assert torch.equal(task.context(task.text(context)), context)
     with pytest.raises(ValueError, match="'#' is none of its tokens"):
         task.context("#")
+
+
+@pytest.mark.parametrize(
+    ("task", "context", "said"),
+    [
+        (InductionHeads(), "a b c", "two triggers, the second of them at its end"),
+        (InductionHeads(), "a ! !", "two triggers"),
+        (InductionHeads(), "a ! b", "two triggers"),
+        (KHop(), "a b a", "a number of hops from 0 to 16, and letters without equal neighbours"),
+        (KHop(), "3 a a", "without equal neighbours"),
+        (KHop(), "3 a 2", "and letters"),
+        (SelectiveCopying(), ". a ?", "16 letters among noise, or fewer without noise"),
+        (SelectiveCopying(), "a ? ?", "no more question marks than letters"),
+        (SelectiveCopying(), "a ? b ?", "no more question marks"),
+        (VariableTracking(), "b 8 g print g", "it is assignments of a value or of a variable"),
+        (VariableTracking(), "b 8 g c print g", "c has no value where it is read"),
+        (VariableTracking(), "b 8 print g", "g has no value where it is read"),
+    ],
+)
+def test_an_impossible_context_gets_a_sentence(task: Task, context: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        task.reference(task.context(context))
+
+
+@pytest.mark.parametrize("task", [InductionHeads(), KHop(), SelectiveCopying(), VariableTracking()], ids=lambda task: task.name)
+def test_drawn_contexts_are_possible(task: Task) -> None:
+    for length in (3, 17, 40):
+        for context in task.sample(length, Random(50)).inputs:
+            assert sum(task.reference(context) or []) == 1
+
+
+@pytest.mark.parametrize("context", ["5", "5 200", "5 200 7 7", "200 5 200", "5 6 5"])
+def test_associative_recall_says_nothing_where_it_asks_nothing(context: str) -> None:
+    assert MultiQueryRecall().reference(MultiQueryRecall().context(context)) is None

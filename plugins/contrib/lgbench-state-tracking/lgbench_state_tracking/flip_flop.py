@@ -79,9 +79,16 @@ class FlipFlop(Task):
         return Batch(inputs, torch.tensor(self._chances, device=random.device)[cases], weights)
 
     def reference(self, context: Tensor) -> Sequence[float] | None:
-        tokens = context.tolist()
-        last = max(place for place, token in enumerate(tokens) if token == WRITE)
-        return [float(tokens[last + 1] == token) for token in range(5)] if tokens[-1] == READ else None
+        """p* of a read; None elsewhere."""
+        text = self.text(context)
+        if not text.endswith("r"):
+            return None
+        if not re.fullmatch(r"(w ([01])( (i [01]|r \2))* )+r", text):
+            raise ValueError(
+                "it is instructions w, r and i, each with a bit: the first writes, and a read bit is the one last written"
+            )
+        right = text[text.rindex("w") + 2]
+        return [float(right == answer) for answer in self.words]
 
     def sources(self, inputs: Tensor) -> Tensor:
         """The bit last written, if a read is last."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from lgbench import Answers, Batch, Facts, Random, Signature, Task, Tokens
 from lgbench_state_tracking.groups import elements, order, table, title
 
-NAME = re.compile(r"word-problem-([zsa]\d+(x[zsa]\d+)*)")
+NAME = re.compile(r"word-problem-([zsa][0-9]+(x[zsa][0-9]+)*)")
 LARGEST = 1000
 """Most elements of a group."""
 

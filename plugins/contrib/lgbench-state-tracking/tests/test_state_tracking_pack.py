@@ -168,3 +168,41 @@ def test_texts_are_read_back_and_other_words_are_refused(task: Task) -> None:
     assert torch.equal(task.context(task.text(context)), context)
     with pytest.raises(ValueError, match="'#' is none of its tokens"):
         task.context("#")
+
+
+def test_flip_flop_answers_the_contexts_that_it_draws_and_no_others() -> None:
+    task = FlipFlop(50)
+    drawn = {tuple(row) for length in (2, 3, 4) for row in task.sample(length, Random(3000)).inputs.tolist()}
+    every = [tokens for length in (3, 5, 7) for tokens in product(range(5), repeat=length) if tokens[-1] == 1]
+
+    def answers(tokens: tuple[int, ...]) -> bool:
+        try:
+            return task.reference(torch.tensor(tokens)) is not None
+        except ValueError:
+            return False
+
+    assert {tokens for tokens in every if answers(tokens)} == drawn
+
+
+PLACES = "a 3 b 6 c out d 4 e 2 f 3 g 3 h 4"
+
+
+@pytest.mark.parametrize("operations", ["", "a 3 out", "all 4 7 d 7 1", "c out 5"])
+def test_boxes_follow_what_can_be_done(operations: str) -> None:
+    assert sum(Boxes().reference(Boxes().context(f"{PLACES} {operations} ? 7"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("context", "said"),
+    [
+        (f"{PLACES} a 3 out", "the places of a to h, operations of what, from where and to where, then \\? and a box"),
+        ("a 3 ? 7", "the places of a to h"),
+        (f"{PLACES} all out 3 ? 7", "the places of a to h"),
+        (f"{PLACES} a 4 out ? 7", "'a 4 out' moves nothing, or what is elsewhere"),
+        (f"{PLACES} all 1 2 ? 7", "'all 1 2' moves nothing"),
+        (f"{PLACES} a 3 3 ? 7", "'a 3 3' moves nothing"),
+    ],
+)
+def test_impossible_operations_get_a_sentence(context: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Boxes().reference(Boxes().context(context))
