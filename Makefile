@@ -1,14 +1,14 @@
-# make run: the main job. make test: the tests. make packs: the tests of the packs. make slow, make slow-packs, make long, make gpu, make loggers, make engines: longer ones. make check: style, types and imports. make docs: the documentation site.
+# make run: the main job. make test: the tests. make packs: the tests of the packs. make browser: the page in a real browser. make slow, make slow-packs, make long, make gpu, make loggers, make engines: longer ones. make check: style, types and imports. make docs: the documentation site.
 # All set up .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
-FAST := -n 2 --dist worksteal -m "not slow and not long and not engine and not gpu"
+FAST := -n 2 --dist worksteal -m "not slow and not browser and not long and not engine and not gpu"
 SLOW := -n 2 --dist worksteal -m "slow and not long and not gpu"
 PACKS := $(filter-out plugins/contrib/lgbench-ray,$(wildcard plugins/contrib/*))
 
 unexport PYTHONDONTWRITEBYTECODE # or each of the hundreds of processes in the tests compiles lgbench again
 
-.PHONY: run test packs slow slow-packs long gpu loggers engines check docs lowest boards directory clean
+.PHONY: run test packs browser slow slow-packs long gpu loggers engines check docs lowest boards directory clean
 
 run: .venv/lgbench
 	$(BIN)/lgbench run --task tomita --arch peri-norm
@@ -20,6 +20,10 @@ test: .venv/ready
 # Each pack is a distribution of its own, with its own tests.
 packs: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(FAST) plugins/contrib
+
+# The page of `lgbench site`, in Chromium.
+browser: .venv/ready
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m browser
 
 slow: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(SLOW) --ignore plugins/contrib
@@ -72,7 +76,7 @@ lowest:
 	$(LOWEST)/uv pip compile --quiet --resolution lowest-direct --no-annotate --no-header pyproject.toml --output-file .venv-lowest/lowest.txt
 	$(LOWEST)/pip install --quiet --constraint .venv-lowest/lowest.txt --editable ".[dev]" $(PACKS:%=--editable %)
 	$(LOWEST)/pip install --quiet --no-deps --editable plugins/contrib/lgbench-ray
-	OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(LOWEST):$$PATH" $(LOWEST)/python -m pytest -m "not slow and not long and not engine and not gpu" --ignore tests/reports/test_site_browser.py
+	OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(LOWEST):$$PATH" $(LOWEST)/python -m pytest -m "not slow and not browser and not long and not engine and not gpu"
 
 clean:
 	rm -rf .venv .venv-lowest

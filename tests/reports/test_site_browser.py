@@ -27,6 +27,8 @@ from lgbench.reports import site
 from lgbench.reports.tables import as_json
 from lgbench.results.leaderboard import Results
 
+pytestmark = pytest.mark.browser
+
 FLAGS = {"diverged": "diverged", "not_fitted": "not fitted"}
 ENTRIES = "svg .series"
 """The curves of entries."""
@@ -247,7 +249,6 @@ def test_a_header_sorts_by_mouse(look, boards):
     assert page.locator("th[aria-sort=ascending], th[aria-sort=descending]").count() == 1
 
 
-@pytest.mark.slow
 def test_filters_hide_entries_and_their_curves_and_say_how_many_are_left(visit):
     page = visit()
     status, legend = page.get_by_role("status"), page.locator(".legend li")
@@ -267,7 +268,6 @@ def test_filters_hide_entries_and_their_curves_and_say_how_many_are_left(visit):
     expect(status).to_have_text("5 of 5 entries shown, 4 drawn")
 
 
-@pytest.mark.slow
 def test_the_ticked_entries_are_drawn(visit):
     page = visit()
     lines = curves(page).locator(ENTRIES)
@@ -336,7 +336,6 @@ def test_hovering_over_a_curve_tells_its_numbers(look, boards, entry):
     expect(page.locator("#tooltip")).to_be_hidden()
 
 
-@pytest.mark.slow
 def test_the_ticked_entries_are_drawn_against_training_steps_at_a_length_that_is_chosen(visit, boards):
     page = visit()
     choice = page.get_by_label("Draw against")
@@ -462,7 +461,6 @@ def test_an_address_of_nothing_says_so(look):
     expect(page.locator("h1")).to_have_text("alpha")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_a_phone_scrolls_tables_and_never_the_page(look, view):
     page = look(view, width=360, height=740)
@@ -485,7 +483,6 @@ def test_a_phone_scrolls_tables_and_never_the_page(look, view):
         assert last["x"] > name["x"] + name["width"] and last["x"] + last["width"] <= 360
 
 
-@pytest.mark.slow
 def test_everything_is_reached_by_keyboard_and_seen_to_be(visit):
     page = visit()
     look = """() => {
@@ -516,7 +513,6 @@ def test_everything_is_reached_by_keyboard_and_seen_to_be(visit):
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_axe_finds_nothing_wrong(look, view):
     """All rules where it is light; where it is dark, the rules that look at colours, for nothing else differs."""
@@ -528,7 +524,6 @@ def test_axe_finds_nothing_wrong(look, view):
         assert found.violations_count == 0, f"{scheme}: {found.generate_report()}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_claim_has_a_page_with_its_paper_its_runs_and_its_verdicts(visit, tmp_path, width):
     entries = {"arch+new": around(0.3), "arch+old": around(0.5, sign=-1, spread=0.1)}
@@ -703,7 +698,6 @@ def test_a_task_has_a_page_with_its_rule_published_facts_contexts_board_and_curv
     assert page.locator(".tasks dd").first.text_content() == own["about"]
 
 
-@pytest.mark.slow
 def test_the_published_page_weighs_less_than_two_megabytes_without_runs_of_other_protocols():
     made = site.pages(Results(ROOT / "leaderboards" / "runs"))
     index = index_of(made)
@@ -743,7 +737,6 @@ def test_all_families_together_have_the_numbers_of_the_command(look, folder):
     expect(page.locator("h1")).to_have_text("alpha")
 
 
-@pytest.mark.slow
 def test_a_board_has_a_column_against_the_baseline_where_that_is_on_it(visit, folder):
     results = Results(folder)
     (board,) = results.boards("tvd", "alpha", "quick", baseline=BEST)
@@ -762,7 +755,6 @@ def test_a_board_has_a_column_against_the_baseline_where_that_is_on_it(visit, fo
     assert "baseline" in page.locator("tbody").inner_text()
 
 
-@pytest.mark.slow
 def test_an_entry_shows_what_probes_read_inside_it(visit, tmp_path):
     """Of runs with probes of two layers; an entry without probes has no such section."""
     made = site.pages(Results(site_runs.probed(tmp_path / "runs")))
