@@ -61,7 +61,7 @@ def language(
         longest = dfa.maximum_word_length()
         raise ValueError(f"{name}: no member is longer than {longest}: expected a language with infinitely many, such as 'a*'")
     in_members = {symbol for row in dfa.transitions.values() for symbol in row}
-    alphabet = checked(name, (in_members if isinstance(definition, str) else nfa.input_symbols).union(symbols))
+    alphabet = checked(name, {*symbols, *(in_members if isinstance(definition, str) else nfa.input_symbols)})
     kind = kind or (Prefixes if all(dfa.transitions.values()) and not _settles(dfa) else Members)
     found = kind(name, nfa, dfa, sorted(alphabet))
     found.about = about or (f"Regular language {definition}" if isinstance(definition, str) else "")
