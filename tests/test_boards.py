@@ -289,7 +289,7 @@ def test_the_score_of_a_class_is_the_mean_share_of_the_baseline_over_its_tasks(s
     found = {(score.entry, score.kind): score for score in scripts["classes"].scores(scripts["classes"].boards(results))}
     score = found["lstm", "regular with groups"]
     assert score.tasks == ("tomita-3", "tomita-5", "tomita-6")
-    assert score.seeds == pytest.approx(expected, abs=1e-4) and len(expected) == 5
+    assert score.seeds == pytest.approx(expected, abs=1e-4) and len(expected) >= 5
 
 
 def test_our_accuracy_stands_beside_the_published_one_of_the_same_network(scripts, tmp_path):

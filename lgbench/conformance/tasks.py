@@ -42,7 +42,8 @@ def _lengths(task: Task, longest: int | None = None) -> list[int]:
     longest: limit for checks of short contexts, which is never below the shortest length in training.
     """
     low, high = task.train_lengths
-    bound = max(low, min(x for x in (longest, task.max_length, 4 * high + 1) if x is not None))
+    short = None if longest is None else max(low, longest)
+    bound = min(x for x in (short, task.max_length, 4 * high + 1) if x is not None)
     own = [length for length in task.lengths or () if 1 <= length <= bound]
     return sorted({min(x, bound) for x in (max(low, 1), max(low, 1) + 1, high, bound, *own)})
 

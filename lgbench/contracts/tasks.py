@@ -222,8 +222,8 @@ class Task(Named):
         """p* after one context, (T,) or (T, F), by another method than in `sample`, such as plain enumeration.
 
         `lgbench check` compares `sample` with this reference on contexts of length up to 8, or of the shortest length in
-        training if that is longer. None without another method. Raises ValueError, with a sentence, for an impossible context,
-        such as one that a user gives to `lgbench predict`.
+        training if that is longer. None without another method. Raises ValueError, with a sentence, or gives zeros for an
+        impossible context, such as one that a user gives to `lgbench predict`.
         """
         return None
 

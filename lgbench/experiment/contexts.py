@@ -107,12 +107,7 @@ def answered_lengths(task: Task, length: int, answers: int) -> list[int]:
 
 
 def no_answer_counts(task: Task, training: Training, evaluation: Evaluation) -> str | None:
-    """Sentence for a task without a counted answer at any length on boards; None for other tasks.
-
-    Raises the error of a task that has no context of the shortest length in training.
-    """
-    if task.signature.answers is not Answers.EVERY_PREFIX:
-        draw(task, training.min_length, Random.stacked([key_of(0, "shortest", task.name)], 1))
+    """Sentence for a task without a counted answer at any length on boards; None for other tasks."""
     shown = board_lengths(task, training, evaluation)
     for length in context_lengths(task, training, evaluation):
         key = key_of(0, "counted", task.name, length)

@@ -9,7 +9,7 @@ from itertools import product
 from torch import nn
 
 from lgbench.checkout import VERSION
-from lgbench.contracts import DEFAULT_OPTIMIZER, NO_NORM, PART_KINDS, Averager, Optimizer
+from lgbench.contracts import DEFAULT_OPTIMIZER, NO_NORM, PART_KINDS, Answers, Averager, Optimizer
 from lgbench.errors import Refused, Unsupported, UsageError, unknown
 from lgbench.experiment import tuning
 from lgbench.experiment.components import (
@@ -23,7 +23,7 @@ from lgbench.experiment.components import (
     reason,
     undefined,
 )
-from lgbench.experiment.contexts import board_lengths, no_answer_counts
+from lgbench.experiment.contexts import board_lengths, context_positions, no_answer_counts
 from lgbench.experiment.experiment import Experiment, has_dropout, recorded
 from lgbench.experiment.protocols import Protocol, protocol_named
 from lgbench.experiment.record import PRECISIONS, ExperimentRecord, ProtocolUse, differences
@@ -185,6 +185,8 @@ class _Planner:
         key = (experiment.record.task, train.min_length, *board_lengths(task, train, evaluate))
         if key not in self.unanswered:
             try:
+                if task.signature.answers is not Answers.EVERY_PREFIX:  # such a task trains on the longest contexts alone
+                    context_positions(task, train.min_length)
                 self.unanswered[key] = no_answer_counts(task, train, evaluate)
             except Exception as error:  # the code of a task may raise anything
                 self.unanswered[key] = reason(error, "drawing contexts")

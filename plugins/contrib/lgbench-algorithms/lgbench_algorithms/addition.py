@@ -57,7 +57,7 @@ class Decimal(Written):
     def solve(self, question: str) -> Sequence[str]:
         a, b = "".join(word for word in question.split() if not word.startswith("h")).split("+")
         if len(a) != len(b):
-            raise ValueError("both numbers have equally many digits")
+            raise ValueError(f"the numbers have {len(a)} and {len(b)} digits, expected equally many")
         return [*self.spelled(f"{int(a) + int(b):0{len(a) + 1}}", question), END]
 
     @abstractmethod
@@ -133,8 +133,8 @@ class HintedAddition(Decimal):
     def spelled(self, digits: str, question: str) -> Sequence[str]:
         hints = [int(word[1:]) for word in question.split() if word.startswith("h")]
         highest = hints[0] + 1
-        if hints != 2 * list(range(hints[0], highest - len(digits), -1)) or not len(digits) - 2 <= hints[0] < HINTS - 1:
-            raise ValueError(f"hints fall by one from digit to digit, and that of the sum's highest digit is below {HINTS}")
+        if hints != 2 * list(range(hints[0], highest - len(digits), -1)) or hints[0] + 1 >= HINTS:
+            raise ValueError(f"expected hints that fall by one from digit to digit, from one below h{HINTS - 1}")
         return [word for place, digit in enumerate(digits) for word in (f"h{highest - place}", digit)]
 
 

@@ -78,7 +78,7 @@ class BinaryOperation(EmptyTokens):
     def solve(self, question: str) -> Sequence[str]:
         a, b = (int(number[::-1], 2) for number in question.replace(" ", "").split(self.symbols[-1]))
         if not a * b:
-            raise ValueError("no number is 0")
+            raise ValueError("a number is 0, expected positive ones")
         return [*reversed(f"{self.result(a, b):b}"), END]
 
 
@@ -151,5 +151,5 @@ class SquareRoot(EmptyTokens):
         bits = question.split()
         root = math.isqrt(int("".join(reversed(bits)), 2))
         if not root:
-            raise ValueError("the number is not 0")
+            raise ValueError("the number is 0, expected a positive one")
         return [*reversed(f"{root:0{(len(bits) + 1) // 2}b}")]

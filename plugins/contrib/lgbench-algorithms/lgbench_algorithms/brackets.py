@@ -66,7 +66,9 @@ def value(expression: str) -> int:
     while shorter != rest:
         rest, shorter = shorter, re.sub(r"\( e [-+*] e \)", "e", shorter)
     if rest != "e":
-        raise ValueError(f"{expression!r} is none of d, - d, ( d ), ( - d ) and ( left + right ), with - and * as with +")
+        raise ValueError(
+            "expected an expression d, - d, ( d ), ( - d ) or ( left operator right ), with blanks between symbols"
+        )
     return int(eval(expression)) % MODULUS
 
 

@@ -19,8 +19,8 @@ SYMBOLS, NUMBERS = 150, 200
 def distinct(question: str) -> Sequence[str]:
     """Symbols of a question. Raises ValueError if one comes twice."""
     symbols = question.split()
-    if len(set(symbols)) < len(symbols):
-        raise ValueError("no symbol comes twice")
+    if twice := [symbol for symbol in symbols if symbols.count(symbol) > 1]:
+        raise ValueError(f"{twice[0]} comes twice, expected different symbols")
     return symbols
 
 
@@ -126,6 +126,6 @@ class Count(Written):
 
     def solve(self, question: str) -> Sequence[str]:
         first, last = map(int, question.split())
-        if first > last:
-            raise ValueError("the second number is not below the first")
+        if not 0 <= last - first < (self.max_length or NUMBERS):
+            raise ValueError(f"from {first} to {last} are no 1 to {self.max_length} numbers")
         return [*map(str, range(first, last + 1)), END]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from types import MappingProxyType
 
 import torch
@@ -62,14 +63,19 @@ class Problem(Task):
         return tuple(self.outputs)
 
     def reference(self, context: Tensor) -> Sequence[float] | None:
-        words, read = self.parted(self.text(context).split())
+        """p* by plain Python; None where nothing is asked, and after a wrong symbol of a written answer."""
+        words = self.text(context).split()
+        asked, read = self.parted(words)
         if read is None:
             return None
-        question, symbol = " ".join(words), "|".join(map(re.escape, self.symbols))
-        if not re.fullmatch(self.question or f"({symbol})( ({symbol}))*", question):
-            raise ValueError(f"{question!r} is no question of this task")
-        answer = self.solve(question)
-        return [float(name == answer[read]) for name in self.outputs] if read < len(answer) else None
+        question = " ".join(asked)
+        is_one = re.fullmatch(self.question, question) if self.question else asked and set(asked) <= set(self.symbols)
+        if not is_one:
+            raise ValueError(f"{question!r} is no question of this task" if asked else "it has no question")
+        answer = list(self.solve(question))
+        if read >= len(answer) or words[len(words) - read :] not in (["_"] * read, answer[:read]):
+            return None
+        return [float(name == answer[read]) for name in self.outputs]
 
     @abstractmethod
     def parted(self, words: Sequence[str]) -> tuple[Sequence[str], int | None]:
@@ -108,9 +114,8 @@ class EmptyTokens(Problem):
         return Batch(inputs, *self.placed(answers, question.shape[1]))
 
     def parted(self, words: Sequence[str]) -> tuple[Sequence[str], int | None]:
-        question = " ".join(words).rstrip(" _").split()
-        empty = len(words) - len(question)
-        return question, empty - 1 if empty else None
+        empty = len(list(takewhile("_".__eq__, reversed(words))))
+        return words[: len(words) - empty], empty - 1 if empty else None
 
 
 class Written(Problem):

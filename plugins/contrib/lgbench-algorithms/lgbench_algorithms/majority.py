@@ -73,7 +73,7 @@ class MajorityOfBits(Written):
     def solve(self, question: str) -> Sequence[str]:
         bits = question.split()
         if len(bits) % self.strings:
-            raise ValueError(f"the {self.strings} strings have one length")
+            raise ValueError(f"{len(bits)} bits are no {self.strings} strings of one length")
         return [*(mode(bits[start :: self.strings]) for start in range(self.strings)), END]
 
 
@@ -163,7 +163,7 @@ class Mode(Written):
 
     def solve(self, question: str) -> Sequence[str]:
         if len(set(question.split())) > FEW:
-            raise ValueError(f"it has at most {FEW} different letters")
+            raise ValueError(f"it has {len(set(question.split()))} different letters, expected at most {FEW}")
         return [mode(question.split()), END]
 
 

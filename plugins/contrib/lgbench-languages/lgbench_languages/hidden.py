@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -36,8 +37,8 @@ class RandomSource(Task):
         """Draw the object of this name."""
 
     @abstractmethod
-    def likelihood(self, symbols: Sequence[int]) -> float:
-        """Probability of a prefix, by plain recursion."""
+    def log_likelihood(self, symbols: Sequence[int]) -> float:
+        """Natural logarithm of the probability of a prefix, by plain recursion."""
 
     def begin(self, symbols: Tensor) -> Tensor:
         """Put the begin token before each string: (n, L) -> (n, L + 1)."""
@@ -57,7 +58,8 @@ class RandomSource(Task):
 
     def reference(self, context: Tensor) -> Sequence[float]:
         prefix = context[1:].tolist()
-        return [self.likelihood([*prefix, symbol]) / self.likelihood(prefix) for symbol in range(self.symbols)]
+        before = self.log_likelihood(prefix)
+        return [math.exp(self.log_likelihood([*prefix, symbol]) - before) for symbol in range(self.symbols)]
 
     def sibling(self, name: str) -> Self | None:
         found = re.fullmatch(rf"{self.family}-(\d+)-(\d+)-(\d+)", name)
@@ -102,13 +104,13 @@ class ProbabilisticAutomaton(RandomSource):
         symbols, states = self.automaton.walk(emitted, length, random)
         return Batch(self.begin(symbols), emitted.float().index_select(0, states.flatten()).view(random.n, length + 1, -1))
 
-    def likelihood(self, symbols: Sequence[int]) -> float:
+    def log_likelihood(self, symbols: Sequence[int]) -> float:
         emitted, transitions = self.emitted.tolist(), self.automaton.transitions.tolist()
-        state, product = 0, 1.0
+        state, found = 0, 0.0
         for symbol in symbols:
-            product *= emitted[state][symbol]
+            found += math.log(emitted[state][symbol])
             state = transitions[state][symbol]
-        return product
+        return found
 
 
 @final
@@ -154,14 +156,16 @@ class HiddenMarkov(RandomSource):
             state = (draws[1, step] >= limits[1].index_select(1, state)).sum(0)
         return symbols
 
-    def likelihood(self, symbols: Sequence[int]) -> float:
-        """By the backward algorithm: how probable the rest is from each state."""
+    def log_likelihood(self, symbols: Sequence[int]) -> float:
+        """By the backward algorithm: how probable the rest is from each state, over the most probable one."""
         moves, emitted = self.moves.tolist(), self.emitted.tolist()
-        rest = [1.0] * self.states
+        rest, found = [1.0] * self.states, 0.0
         for symbol in reversed(symbols):
             after = [sum(chance * then for chance, then in zip(row, rest, strict=True)) for row in moves]
             rest = [row[symbol] * then for row, then in zip(emitted, after, strict=True)]
-        return rest[0]
+            found += math.log(most := max(rest))
+            rest = [each / most for each in rest]
+        return found + math.log(rest[0])
 
 
 def rows(random: Random, count: int, width: int, power: int) -> Tensor:

@@ -10,17 +10,20 @@ import torch
 from automata.base.exceptions import AutomatonException, RegexException
 from automata.fa.dfa import DFA
 from automata.fa.nfa import NFA
+from automata.regex.parser import RESERVED_CHARACTERS
 from networkx import DiGraph, attracting_components
 from torch import Tensor
 
-from lgbench import Batch, Random, Task, hookimpl
+from lgbench import Batch, Budget, Random, Task, hookimpl
 from lgbench_languages.members import WholeMembers
 from lgbench_tasks.automaton import Automaton, Table
 from lgbench_tasks.language import SymbolLanguage
 
 Definition = str | Mapping[str, Any] | NFA | DFA
 """Regular expression of automata-lib, its automaton, or a table with the keys start, accepting and transitions."""
-EXPECTED = "expected symbols with | * + ? ( ) . [ ] & ^ or the form {2,3}, as in 'a(b|cc)*'"
+EXPECTED = (
+    "expected symbols with | * + ? ( ) . [ ] & ^ or the form {2,3}, as in 'a(b|cc)*', and a backslash before these as symbols"
+)
 TABLE = ("accepting", "start", "transitions")
 FORM = "{'start': 'x', 'accepting': ['x'], 'transitions': {'x': {'a': 'y'}, 'y': {'a': 'x'}}}, with one next state a symbol"
 
@@ -47,7 +50,7 @@ def regular(languages: Mapping[str, Definition]) -> Callable[[], Iterable[Task]]
 def language(
     name: str, definition: Definition, about: str = "", symbols: str = "", kind: type[RegularLanguage] | None = None
 ) -> Task:
-    """Task of a regular language. symbols: more symbols for the alphabet, which has those of the members.
+    """Task of a regular language. symbols: more symbols for the alphabet, which has those of the definition.
 
     kind: class of the task, which says what contexts are. By default contexts are prefixes of members; whole members where some
     member cannot go on, as in a*b, or where nearly all long prefixes have one answer, as in a*b*. Where no length below 64 has
@@ -60,8 +63,7 @@ def language(
     if dfa.isfinite():
         longest = dfa.maximum_word_length()
         raise ValueError(f"{name}: no member is longer than {longest}: expected a language with infinitely many, such as 'a*'")
-    in_members = {symbol for row in dfa.transitions.values() for symbol in row}
-    alphabet = checked(name, {*symbols, *(in_members if isinstance(definition, str) else nfa.input_symbols)})
+    alphabet = checked(name, {*symbols, *nfa.input_symbols})
     kind = kind or (Prefixes if all(dfa.transitions.values()) and not _settles(dfa) else Members)
     found = kind(name, nfa, dfa, sorted(alphabet))
     found.about = about or (f"Regular language {definition}" if isinstance(definition, str) else "")
@@ -100,23 +102,29 @@ def read(name: str, definition: Definition, symbols: str = "") -> NFA:
 
 def _from_expression(name: str, definition: str, symbols: frozenset[str]) -> NFA:
     expression = "".join(definition.split())
+    outside = re.sub(r"\\.|\[[^]]*\]", "", expression)  # of escapes and classes
+    literals = set(re.sub(r"\{[^}]*\}", "", outside)) - RESERVED_CHARACTERS
+    if expression.startswith("^") or outside.endswith("$"):
+        raise ValueError(f"{name}: {definition!r} has an anchor: leave ^ and $ out, an expression describes whole strings")
+    if re.search(r"\{0*(,0*)?\}", outside):  # automata-lib would take a{0} for a
+        raise ValueError(f"{name}: {definition!r} repeats a part {{0}} times: leave it out")
     try:
-        # A dot is any symbol. automata-lib takes 2, 3 and the comma of a{2,3} for symbols, so counts are left out here.
-        named = NFA.from_regex(re.sub(r"\{[-\d,]*\}", "", expression)).input_symbols | symbols
-        nfa = NFA.from_regex(expression, input_symbols=named)
+        # automata-lib adds the symbols of escapes and classes; its own guess has digits of counts and hyphens of ranges, too.
+        nfa = NFA.from_regex(expression, input_symbols=symbols | literals)
     except (AutomatonException, RegexException) as error:
         # The library calls a star '<KleeneStarToken: *>', a bracket '<)>', and leaves a name in a sentence about {3,2}.
         reason = re.sub(r"<(?:\w+: )?(.+?)>", r"\1", str(error)).replace(" {upper_bound}", "")
+        reason = re.sub(r"^state \d+ has invalid transition symbol (.+)", r"\1 stands alone", reason)
         reason = reason.rstrip(".").replace("parethesis", "parenthesis")
         raise ValueError(f"{name}: {definition!r} is no regular expression: {reason}; {EXPECTED}") from error
-    if not named:
-        raise ValueError(f"{name}: {definition!r} names no symbol: {EXPECTED}, or symbols='ab' beside it")
+    if not nfa.input_symbols:
+        raise ValueError(f"{name}: {definition!r} names no symbol: {EXPECTED}")
     return nfa
 
 
 def _from_table(name: str, table: Mapping[str, Any]) -> NFA:
-    if not isinstance(table, Mapping) or sorted(table) != sorted(TABLE):
-        keys = sorted(table) if isinstance(table, Mapping) else table
+    if not isinstance(table, Mapping) or set(table) != set(TABLE):
+        keys = list(table) if isinstance(table, Mapping) else table
         raise ValueError(f"{name}: the automaton has {keys!r}, expected a table with the keys {', '.join(TABLE)}")
     try:
         rows = {state: dict(row.items()) for state, row in table["transitions"].items()}
@@ -143,8 +151,8 @@ def _from_table(name: str, table: Mapping[str, Any]) -> NFA:
 def checked(name: str, symbols: set[Any]) -> set[str]:
     """Symbols that a text can show. Raises ValueError for others."""
     for symbol in symbols:
-        if not isinstance(symbol, str) or symbol in ("", "end") or symbol != "".join(symbol.split()):
-            raise ValueError(f"{name}: {symbol!r} is no symbol: expected a string without blanks, other than 'end'")
+        if not isinstance(symbol, str) or symbol in ("", "end", "(empty)") or not symbol.isprintable() or " " in symbol:
+            raise ValueError(f"{name}: {symbol!r} is no symbol: expected printable characters without blanks, and not 'end'")
     return symbols
 
 
@@ -246,6 +254,8 @@ class Members(RegularLanguage, WholeMembers):
         super().__init__(name, nfa, dfa, symbols)
         shortest = max(1, dfa.minimum_word_length())
         self.train_lengths = shortest, max(50, 2 * shortest)
+        if shortest > 50:  # protocols would test shorter contexts than there are
+            self.budgets = {name: Budget(max_length=8 * shortest) for name in ("quick", "short", "standard", "long", "paper")}
 
     def following(self, symbols: Tensor) -> Tensor:
         states = self.automaton.states(symbols)
@@ -264,9 +274,18 @@ class WithoutStrings(Task):
 
     def __init__(self, language: RegularLanguage) -> None:
         self.name = self.family = language.name
-        self.about, self.signature = language.about, language.signature
-        self.version, self.train_lengths, self.lengths = language.version, language.train_lengths, language.lengths
-        self.model, self.budgets, self.facts = language.model, language.budgets, language.facts
+        for attribute in (
+            "about",
+            "signature",
+            "version",
+            "train_lengths",
+            "max_length",
+            "lengths",
+            "model",
+            "budgets",
+            "facts",
+        ):
+            setattr(self, attribute, getattr(language, attribute))
         self.language, self.automaton = language, language.automaton
 
     @property
@@ -284,3 +303,6 @@ class WithoutStrings(Task):
 
     def reference(self, context: Tensor) -> Sequence[float] | None:
         return self.language.reference(context)
+
+    def sources(self, inputs: Tensor) -> Tensor | None:
+        return self.language.sources(inputs)

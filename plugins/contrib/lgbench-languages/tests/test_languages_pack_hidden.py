@@ -101,3 +101,10 @@ def test_a_context_is_written_without_its_begin_token(kind: type[RandomSource]) 
         ValueError, match="'12' is none of its symbols, which are the numbers from 0 to 11, with blanks between"
     ):
         task.context("0 12")
+
+
+@pytest.mark.parametrize("task", [HiddenMarkov(16, 16, 1), ProbabilisticAutomaton(16, 16, 1)], ids=lambda task: task.name)
+def test_the_reference_goes_on_where_probabilities_underflow(task: RandomSource) -> None:
+    inputs, p, _ = task.sample(600, Random(2))
+    for row, answers in zip(inputs, p[:, -1].tolist(), strict=True):
+        assert answers == pytest.approx(list(task.reference(row)), abs=1e-6)

@@ -167,6 +167,9 @@ def test_counts_in_braces_are_no_symbols() -> None:
 def test_a_dot_is_any_symbol_and_no_count() -> None:
     assert language("mine", "(.{2}ab)*").answers == ("a", "b", "end")
     assert language("mine", ".*a", symbols="bc").answers == ("a", "b", "c", "end")
+    assert language("mine", "[a-c].*").answers == ("a", "b", "c", "end")
+    assert language("mine", r"(\(.\))*").answers == ("(", ")", "end")
+    assert language("mine", "[^a]*b").answers == ("a", "b", "end")
 
 
 def test_the_alphabet_of_an_automaton_grows_too() -> None:
@@ -181,6 +184,11 @@ def test_a_language_without_strings_to_tell_apart_is_tested_without(expression: 
     assert isinstance(task, WithoutStrings) and not isinstance(task, Language)
     for length in task.train_lengths:
         compare(task, task.sample(length, Random(2)), lambda string: re.fullmatch(expression, string) is not None, ENDS)
+
+
+def test_a_language_of_long_members_is_tested_on_long_contexts() -> None:
+    task = language("mine", "a{300}b*")
+    assert task.train_lengths == (300, 600) and task.budgets["quick"].max_length == 2400
 
 
 def test_a_language_of_a_thousand_states_is_one() -> None:
@@ -203,7 +211,8 @@ def test_a_language_of_a_thousand_states_is_one() -> None:
         ),
         ("a&b", r"mine: no string is a member: expected a language with infinitely many, such as 'a\*'"),
         ("ab|c", r"mine: no member is longer than 2: expected a language with infinitely many, such as 'a\*'"),
-        ("", r"mine: no member is longer than 0"),
+        ("", "mine: '' names no symbol"),
+        ("a&b|c&d", "no string is a member"),
         (EVEN | {"transitions": {"even": {"a": "odd"}}}, "names the state 'odd' without a row in transitions: add one"),
         (EVEN | {"start": "here", "accepting": ["there"]}, "names the states 'here', 'there' without a row"),
         (EVEN | {"transitions": {"even": ["a"]}}, "parts of another form: expected {'start': 'x', .*one next state a symbol"),
@@ -212,12 +221,16 @@ def test_a_language_of_a_thousand_states_is_one() -> None:
         (EVEN | {"accepting": "even"}, "parts of another form"),
         (
             EVEN | {"transitions": {"even": {1: "odd"}, "odd": {}}},
-            "mine: 1 is no symbol: expected a string without blanks, other",
+            "mine: 1 is no symbol: expected printable characters without blanks",
         ),
         (EVEN | {"transitions": {"even": {"end": "odd"}, "odd": {}}}, "mine: 'end' is no symbol"),
         (EVEN | {"transitions": {"even": {"": "odd"}, "odd": {}}}, "mine: '' is no symbol"),
-        (r"\s*", "is no symbol: expected a string without blanks"),
-        (".*", r"mine: '\.\*' names no symbol: expected symbols with .*, or symbols='ab' beside it"),
+        (r"\s*", "is no symbol: expected printable characters without blanks"),
+        (".*", r"mine: '\.\*' names no symbol: expected symbols with"),
+        ("(a{0}b)*", r"repeats a part \{0\} times: leave it out"),
+        ("^(ab)*$", r"has an anchor: leave \^ and \$ out"),
+        ("a]", r"no regular expression: \] stands alone; expected .*, and a backslash before these as symbols"),
+        ({"start": 1, 2: 3}, r"the automaton has \['start', 2\]"),
         ("(a|)*", r"'\|' cannot appear immediately before '\)'"),
         ("(?:ab)*", r"'\(' cannot appear immediately before '\?'"),
         ({"start": "even"}, r"the automaton has \['start'\], expected a table with the keys accepting, start, transitions"),

@@ -52,7 +52,7 @@ class InductionHeads(Task):
     def reference(self, context: Tensor) -> Sequence[float]:
         tokens = context.tolist()
         if tokens.count(TRIGGER) != 2 or tokens[-1] != TRIGGER or tokens[-2] == TRIGGER:
-            raise ValueError("it has two triggers, the second of them at its end, and a letter after the first")
+            raise ValueError("expected letters and two triggers, the second of them at the end, and a letter after the first")
         right = tokens[tokens.index(TRIGGER) + 1]
         return [float(letter == right) for letter in range(LETTERS)]
 

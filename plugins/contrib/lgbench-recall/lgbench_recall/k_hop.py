@@ -57,7 +57,7 @@ class KHop(Task):
         hops, *letters = context.tolist()
         equal = any(one == other for one, other in pairwise(letters))
         if hops < LETTERS or equal or max(letters, default=0) >= LETTERS:
-            raise ValueError(f"it is a number of hops from 0 to {HOPS}, and letters without equal neighbours")
+            raise ValueError(f"expected a number of hops from 0 to {HOPS}, and letters without equal neighbours")
         place = len(letters) - 1
         for _ in range(hops - LETTERS):
             earlier = [other for other in range(place) if letters[other] == letters[place]]

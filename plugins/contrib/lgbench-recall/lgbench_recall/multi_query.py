@@ -70,7 +70,13 @@ class MultiQueryRecall(Task):
         return Batch(inputs, distribution, weights)
 
     def reference(self, context: Tensor) -> Sequence[float] | None:
-        """The value after the first place of the key; None after a token that is no query."""
+        """The value of the key at the end, which is the first token of a slot; None after any other token."""
         *tokens, query = context.tolist()
-        found = tokens[tokens.index(query) + 1 :][:1] if query in tokens and 0 < query < VALUES else []
-        return [float(found[0] == VALUES + value) for value in range(VALUES)] if found and found[0] >= VALUES else None
+        held: dict[int, int] = {}
+        for key, value in zip(tokens[::2], tokens[1::2], strict=False):
+            if not 0 < key < VALUES <= value or key in held or value in held.values():
+                break
+            held[key] = value
+        if len(tokens) % 2 or query not in held:
+            return None
+        return [float(VALUES + value == held[query]) for value in range(VALUES)]

@@ -65,7 +65,7 @@ class SelectiveCopying(Task):
         letters = [token for token in read if token < LETTERS]
         if ASK in read or len(letters) != min(len(read), COPIED) or asked > len(letters):
             raise ValueError(
-                f"it is {COPIED} letters among noise, or fewer without noise, and no more question marks than letters"
+                f"expected {COPIED} letters among noise, or fewer without noise, and no more question marks than letters"
             )
         right = letters[asked - 1]
         return [float(letter == right) for letter in range(LETTERS)]

@@ -53,7 +53,7 @@ class VariableTracking(Task):
 
     def reference(self, context: Tensor) -> Sequence[float]:
         if not re.fullmatch(r"([a-p] ([a-p]|\d) )+print [a-p]", self.text(context)):
-            raise ValueError("it is assignments of a value or of a variable, as in 'b 8 g b', then print and a variable")
+            raise ValueError("expected assignments of a value or of a variable, as in 'b 8 g b', then print and a variable")
         held: dict[int, int] = {}
         tokens = context.tolist()
         try:

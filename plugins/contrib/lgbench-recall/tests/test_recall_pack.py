@@ -61,6 +61,19 @@ def test_the_values_of_associative_recall_are_those_of_its_pairs() -> None:
                 assert p[place].tolist() == [float(VALUES + value == pairs[context[place]]) for value in range(VALUES)]
 
 
+def test_associative_recall_has_an_answer_where_it_asks_and_hardly_elsewhere() -> None:
+    """Fillers are drawn from the whole vocabulary, so one may look like a query, or like one more pair."""
+    asked, others = [], []
+    for length in (2, 5):
+        inputs, _, weights = MultiQueryRecall().sample(length, Random(40))
+        assert weights is not None
+        for context, weight in zip(inputs, weights.tolist(), strict=True):
+            for place, counts in enumerate(weight):
+                answer = MultiQueryRecall().reference(context[: place + 1])
+                (asked if counts else others).append(answer is not None)
+    assert all(asked) and sum(others) < 0.05 * len(others)
+
+
 def test_gaps_of_associative_recall_follow_the_published_law() -> None:
     n = 20_000
     weights = MultiQueryRecall().sample(2, Random(n)).weights
@@ -181,7 +194,7 @@ def test_texts_are_read_back_and_other_words_are_refused(task: Task) -> None:
 @pytest.mark.parametrize(
     ("task", "context", "said"),
     [
-        (InductionHeads(), "a b c", "two triggers, the second of them at its end"),
+        (InductionHeads(), "a b c", "two triggers, the second of them at the end"),
         (InductionHeads(), "a ! !", "two triggers"),
         (InductionHeads(), "a ! b", "two triggers"),
         (KHop(), "a b a", "a number of hops from 0 to 16, and letters without equal neighbours"),
@@ -190,7 +203,7 @@ def test_texts_are_read_back_and_other_words_are_refused(task: Task) -> None:
         (SelectiveCopying(), ". a ?", "16 letters among noise, or fewer without noise"),
         (SelectiveCopying(), "a ? ?", "no more question marks than letters"),
         (SelectiveCopying(), "a ? b ?", "no more question marks"),
-        (VariableTracking(), "b 8 g print g", "it is assignments of a value or of a variable"),
+        (VariableTracking(), "b 8 g print g", "expected assignments of a value or of a variable"),
         (VariableTracking(), "b 8 g c print g", "c has no value where it is read"),
         (VariableTracking(), "b 8 print g", "g has no value where it is read"),
     ],
@@ -207,6 +220,6 @@ def test_drawn_contexts_are_possible(task: Task) -> None:
             assert sum(task.reference(context) or []) == 1
 
 
-@pytest.mark.parametrize("context", ["5", "5 200", "5 200 7 7", "200 5 200", "5 6 5"])
+@pytest.mark.parametrize("context", ["5", "5 200", "5 200 7 7", "200 5 200", "5 6 5", "5 200 7 5", "0 0 5 200 5"])
 def test_associative_recall_says_nothing_where_it_asks_nothing(context: str) -> None:
     assert MultiQueryRecall().reference(MultiQueryRecall().context(context)) is None

@@ -18,7 +18,7 @@ PLACES = OBJECTS + 1
 """Token of the first box; the token after the last box is the place outside."""
 OUTSIDE = BOXES
 PLACE = "([1-7]|out)"
-TEXT = re.compile(" ".join(f"{what} {PLACE}" for what in "abcdefgh") + rf"( ([a-h] {PLACE}|all [1-7]) {PLACE})* \? [1-7]")
+TEXT = re.compile(" ".join(f"{what} {PLACE}" for what in "abcdefgh") + rf"( ([a-h] {PLACE} {PLACE}|all [1-7] [1-7]))* \? [1-7]")
 
 
 @final
@@ -76,7 +76,7 @@ class Boxes(Task):
     def reference(self, context: Tensor) -> Sequence[float]:
         """Sets of objects, as the operations say."""
         if not TEXT.fullmatch(self.text(context)):
-            raise ValueError("it is the places of a to h, operations of what, from where and to where, then ? and a box")
+            raise ValueError("expected the places of a to h, operations of what, from where and to where, then ? and a box")
         tokens = context.tolist()
         held: dict[int, set[int]] = {place: set() for place in range(PLACES, ASK)}
         for what, place in zip(tokens[: 2 * OBJECTS : 2], tokens[1 : 2 * OBJECTS : 2], strict=True):
@@ -84,9 +84,10 @@ class Boxes(Task):
         steps = tokens[2 * OBJECTS : -2]
         for what, source, target in zip(steps[::3], steps[1::3], steps[2::3], strict=True):
             moves = set(held[source]) if what == ALL else {what}
-            if not moves or not moves <= held[source] or source == target:
-                said = " ".join(self.words[token] for token in (what, source, target))
-                raise ValueError(f"{said!r} moves nothing, or what is elsewhere")
+            if not moves <= held[source]:
+                raise ValueError(f"{self.words[what]} is not in {self.words[source]} when it is moved")
+            if not moves or source == target:
+                raise ValueError(f"{' '.join(self.words[token] for token in (what, source, target))!r} moves nothing")
             held[source] -= moves
             held[target] |= moves
         found = held[tokens[-1]] or {OBJECTS}

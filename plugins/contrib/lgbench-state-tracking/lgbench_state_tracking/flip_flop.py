@@ -83,10 +83,9 @@ class FlipFlop(Task):
         text = self.text(context)
         if not text.endswith("r"):
             return None
-        if not re.fullmatch(r"(w ([01])( (i [01]|r \2))* )+r", text):
-            raise ValueError(
-                "it is instructions w, r and i, each with a bit: the first writes, and a read bit is the one last written"
-            )
+        acts = r"(i [01]|r \2)" if self.percent else r"(r \2)"
+        if not re.fullmatch(rf"(w ([01])( {acts})* )+r", text):
+            raise ValueError("expected instructions with a bit each: first w, and after r the bit last written")
         right = text[text.rindex("w") + 2]
         return [float(right == answer) for answer in self.words]
 

@@ -170,8 +170,9 @@ def test_texts_are_read_back_and_other_words_are_refused(task: Task) -> None:
         task.context("#")
 
 
-def test_flip_flop_answers_the_contexts_that_it_draws_and_no_others() -> None:
-    task = FlipFlop(50)
+@pytest.mark.parametrize("percent", [0, 50])
+def test_flip_flop_answers_the_contexts_that_it_draws_and_no_others(percent: int) -> None:
+    task = FlipFlop(percent)
     drawn = {tuple(row) for length in (2, 3, 4) for row in task.sample(length, Random(3000)).inputs.tolist()}
     every = [tokens for length in (3, 5, 7) for tokens in product(range(5), repeat=length) if tokens[-1] == 1]
 
@@ -198,8 +199,9 @@ def test_boxes_follow_what_can_be_done(operations: str) -> None:
         (f"{PLACES} a 3 out", "the places of a to h, operations of what, from where and to where, then \\? and a box"),
         ("a 3 ? 7", "the places of a to h"),
         (f"{PLACES} all out 3 ? 7", "the places of a to h"),
-        (f"{PLACES} a 4 out ? 7", "'a 4 out' moves nothing, or what is elsewhere"),
+        (f"{PLACES} a 4 out ? 7", "a is not in 4 when it is moved"),
         (f"{PLACES} all 1 2 ? 7", "'all 1 2' moves nothing"),
+        (f"{PLACES} all 3 out ? 3", "the places of a to h"),
         (f"{PLACES} a 3 3 ? 7", "'a 3 3' moves nothing"),
     ],
 )
