@@ -91,10 +91,11 @@ def pages(
     }
     data: dict[str, Any] = {"index": index}
     for number, use in enumerate(index["protocols"]):
-        own = {str(i): each for i, each in enumerate(boards) if str(each.board.protocol) == use}
-        steps = {i: _step_document(each.steps) for i, each in own.items() if each.steps}
-        built = {i: vars(each.board) | {"notes": notes(each.board)} for i, each in own.items()}
-        data[f"boards-{number}"] = {"boards": built, "steps": steps}
+        for place, metric in enumerate(dict.fromkeys(each.board.metric.name for each in boards)):
+            ranked = {str(i): each for i, each in enumerate(boards) if _use(each) == (use, metric)}
+            steps = {i: _step_document(each.steps) for i, each in ranked.items() if each.steps}
+            built = {i: vars(each.board) | {"notes": notes(each.board)} for i, each in ranked.items()}
+            data[f"boards-{number}-{place}"] = {"boards": built, "steps": steps}
         data[f"runs-{number}"] = {"runs": runs.get(use, {}), "internals": internals.get(use, {})}
     return _files(data, _summary(boards, runs))
 
@@ -197,6 +198,11 @@ def _grids(
         of_tasks = {name: each.board for name, each in newest.items() if [name] == [*families.get(name, [name])]}
         if of_families:
             yield grid(of_families, of_tasks, classes)
+
+
+def _use(page_board: PageBoard) -> tuple[str, str]:
+    """Protocol and metric of a board."""
+    return str(page_board.board.protocol), page_board.board.metric.name
 
 
 def _summary_of(page_board: PageBoard) -> dict[str, Any]:

@@ -49,9 +49,15 @@ class Page:
     def index(self) -> dict:
         return self.data("index")
 
-    def under(self, kind: str, protocol: str) -> dict:
-        """Boards or runs under a protocol."""
-        return self.data(f"{kind}-{self.index['protocols'].index(protocol)}")
+    def under(self, protocol: str) -> dict:
+        """Runs under a protocol."""
+        return self.data(f"runs-{self.index['protocols'].index(protocol)}")
+
+    def board(self, place: dict) -> dict:
+        """A board by its place in the index. The boards of a protocol and a metric are one file."""
+        metrics = list(dict.fromkeys(each["metric"] for each in self.index["boards"]))
+        file = f"boards-{self.index['protocols'].index(place['protocol'])}-{metrics.index(place['metric'])}"
+        return self.data(file)["boards"][str(place["id"])]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +83,7 @@ def test_every_board_of_families_and_tasks_is_among_the_data_as_the_leaderboard_
     index = page.index
     found = {}
     for place in index["boards"]:
-        board = page.under("boards", place["protocol"])["boards"][str(place["id"])]
+        board = page.board(place)
         (own,) = (own for own in results.boards(place["metric"], place["name"]) if str(own.protocol) == place["protocol"])
         assert board.pop("notes") == boards_report.notes(own)
         assert (place["name"], place["metric"]) == (board["name"], board["metric"]["name"])
@@ -103,7 +109,7 @@ def test_every_board_of_families_and_tasks_is_among_the_data_as_the_leaderboard_
 
 
 def test_runs_bring_their_metadata_and_their_training(page, folder):
-    runs = page.under("runs", "quick/1")["runs"][site_runs.HOSTILE]
+    runs = page.under("quick/1")["runs"][site_runs.HOSTILE]
     assert [(run["task"], run["seed"]) for run in runs] == [(task, seed) for task in site_runs.TASKS for seed in range(5)]
     for run in runs:
         about = run_files.metadata(folder / f"{run['run_id']}.parquet")
@@ -286,7 +292,7 @@ def test_results_without_boards_are_wrong_usage(tmp_path):
 
 def test_probes_are_means_over_heads_and_seeds_by_layer(tmp_path):
     page = Page(site.pages(Results(site_runs.probed(tmp_path))))
-    internals = page.under("runs", "quick/1")["internals"]
+    internals = page.under("quick/1")["internals"]
     assert list(internals) == ["arch+norm"]
     entropy, gap = internals["arch+norm"]
     assert (entropy["task"], entropy["metric"]) == ("alpha", "attention_entropy/1")

@@ -46,7 +46,7 @@ const taskView = async (name = INDEX.start.name, metric, protocol, version, metr
   const given = asked.filter(([, value]) => value !== undefined);
   const pageBoard = startBoardOf(name, Object.fromEntries(given));
   if (!pageBoard || given.some(([field, value]) => pageBoard[field] !== value)) return nowhere();
-  await loadBoards(pageBoard.protocol);
+  await loadBoards(pageBoard);
   const board = boardOf(pageBoard);
   const view = new BoardView(pageBoard);
   return {

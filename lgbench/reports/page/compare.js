@@ -56,7 +56,7 @@ const compareView = async (first, second, metric, protocol) => {
   const wanted = { metric: metric ?? metrics[0], protocol: protocol ?? start.protocol };
   const pageBoards = own.filter((pageBoard) => pageBoard.metric === wanted.metric && pageBoard.protocol === wanted.protocol);
   if (!pageBoards.length) return nowhere();
-  await loadBoards(wanted.protocol);
+  await loadBoards(wanted);
   colours.keep(pair);
   return {
     title: `${pair[0]} against ${pair[1]}`,

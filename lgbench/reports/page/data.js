@@ -13,7 +13,7 @@ const remembered = (make) => {
 
 class NotLoaded extends Error {}
 
-// Boards and runs of a protocol are files of their own, loaded by the first view that shows them.
+// Boards of a protocol and a metric, and runs of a protocol, are files of their own, loaded by the first view that shows them.
 const loaded = remembered(
   (file) =>
     new Promise((resolve, reject) => {
@@ -24,16 +24,18 @@ const loaded = remembered(
       document.head.append(script);
     }),
 );
-const fileOf = (kind, protocol) => `${kind}-${INDEX.protocols.indexOf(protocol)}`;
-const loadBoards = (protocol) => loaded(fileOf("boards", protocol));
-const loadRuns = (protocol) => loaded(fileOf("runs", protocol));
+const runsFile = (protocol) => `runs-${INDEX.protocols.indexOf(protocol)}`;
+const rankedBy = [...new Set(INDEX.boards.map(({ metric }) => metric))];
+const boardsFile = ({ protocol, metric }) => `boards-${INDEX.protocols.indexOf(protocol)}-${rankedBy.indexOf(metric)}`;
+const loadBoards = (wanted) => loaded(boardsFile(wanted));
+const loadRuns = (protocol) => loaded(runsFile(protocol));
 
 // These four need their file to be loaded.
-const boardOf = ({ id, protocol }) => window.lgbench[fileOf("boards", protocol)].boards[id];
-const stepsOf = ({ id, protocol }) => window.lgbench[fileOf("boards", protocol)].steps[id];
+const boardOf = (pageBoard) => window.lgbench[boardsFile(pageBoard)].boards[pageBoard.id];
+const stepsOf = (pageBoard) => window.lgbench[boardsFile(pageBoard)].steps[pageBoard.id];
 const ownIn = (found, key) => (Object.hasOwn(found, key) ? found[key] : []);
-const runsOf = (entry, protocol) => ownIn(window.lgbench[fileOf("runs", protocol)].runs, baseOf(entry));
-const internalsOf = (entry, protocol) => ownIn(window.lgbench[fileOf("runs", protocol)].internals, entry);
+const runsOf = (entry, protocol) => ownIn(window.lgbench[runsFile(protocol)].runs, baseOf(entry));
+const internalsOf = (entry, protocol) => ownIn(window.lgbench[runsFile(protocol)].internals, entry);
 
 const metrics = Object.values(INDEX.metrics);
 const labelOf = (name) => metrics.find((metric) => metric.name === name)?.label ?? name;
