@@ -76,7 +76,7 @@ def predict(query: ModelQuery, contexts: Sequence[str], as_json: bool) -> None:
         echo(f"{model.record.title}, {model.weights} weights, after {each.context}")
         bars(each.answers, each.p, each.right, console())
         if each.tvd is None:
-            echo("the task does not say p* of a context that it has not drawn itself")
+            echo("the task says no p* after this context")
         else:
             echo(f"TVD {each.tvd:.4f}" if isfinite(each.tvd) else "the model's answer is not finite")
 

@@ -128,7 +128,7 @@ def test_a_task_that_says_no_p_star_of_a_context_has_p_alone(tmp_path, monkeypat
     monkeypatch.setattr(Registry, "load", classmethod(lambda cls, files=(), only=None: published.registry()))
     done = asked(path, "--context", "0 2 1")
     assert done.exit_code == 0 and "p*" not in done.stdout.split("the task")[0]
-    assert "the task does not say p* of a context that it has not drawn itself" in done.stdout
+    assert "the task says no p* after this context" in done.stdout
     (path,) = published.make(tmp_path, seeds=[0], task="alone", save_weights=True)
     done = asked(path, "--context", "0 2 1")
     assert done.exit_code == 2 and "it reads vectors, and does not say how to write them as text" in done.stderr
