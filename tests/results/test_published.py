@@ -228,7 +228,7 @@ def test_the_package_gives_the_newest_boards_of_the_checkout_in_at_most_5_mb(tmp
     packaged, checkout = (Results(tmp_path / "none", folder) for folder in (tmp_path / "installed", PUBLISHED))
     for metric in ("tvd", "accuracy", "roc_auc"):
         boards = shown(packaged, metric)[0]
-        assert boards == shown(checkout, metric)[0] and len(boards) == 5
+        assert boards == shown(checkout, metric)[0] and boards
     every = "select distinct task, entry from results where protocol = 'standard' order by all"
     filed, kept = (Results(folder).connection.execute(every).fetchall() for folder in (PUBLISHED, tmp_path / "installed"))
     assert kept == filed
