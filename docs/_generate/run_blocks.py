@@ -147,7 +147,7 @@ class Session:
             return  # it is lgbench itself
         pip = f"{shlex.quote(sys.executable)} -m pip"
         install = f"{pip} install --quiet --no-deps --no-build-isolation --upgrade --target {shlex.quote(str(self.site))} "
-        line = re.sub(r"^pip install (--\S+ )*", install, line)
+        line = re.sub(r"^pip install (-\S+ )*", install, line)  # without -e, too, which takes no folder
         self.system(["bash", "-ec", re.sub(r"^pip wheel", f"{pip} wheel --quiet --no-build-isolation", line)], folder)
 
     def system(self, command: Sequence[str], folder: Path) -> None:
