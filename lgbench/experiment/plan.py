@@ -180,7 +180,10 @@ class _Planner:
         return alone._experiment(experiment.entry, components, common)
 
     def _require_answers(self, experiment: Experiment) -> None:
-        """Raise Unsupported for a task without a counted answer at any length on boards. Draws from each task once."""
+        """Raise Unsupported for a task without a context of the shortest length in training, or without an answer on boards.
+
+        Draws from each task once.
+        """
         task, train, evaluate = experiment.task, experiment.train, experiment.evaluate
         key = (experiment.record.task, train.min_length, *board_lengths(task, train, evaluate))
         if key not in self.unanswered:

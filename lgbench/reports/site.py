@@ -93,9 +93,11 @@ def pages(
     for number, use in enumerate(index["protocols"]):
         for place, metric in enumerate(dict.fromkeys(each.board.metric.name for each in boards)):
             ranked = {str(i): each for i, each in enumerate(boards) if _use(each) == (use, metric)}
-            steps = {i: _step_document(each.steps) for i, each in ranked.items() if each.steps}
-            built = {i: vars(each.board) | {"notes": notes(each.board)} for i, each in ranked.items()}
-            data[f"boards-{number}-{place}"] = {"boards": built, "steps": steps}
+            data[f"boards-{number}-{place}"] = {
+                i: vars(each.board) | {"notes": notes(each.board)} for i, each in ranked.items()
+            }
+            if steps := {i: _step_document(each.steps) for i, each in ranked.items() if each.steps}:
+                data[f"steps-{number}-{place}"] = steps
         data[f"runs-{number}"] = {"runs": runs.get(use, {}), "internals": internals.get(use, {})}
     return _files(data, _summary(boards, runs))
 

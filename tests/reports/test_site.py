@@ -57,7 +57,7 @@ class Page:
         """A board by its place in the index. The boards of a protocol and a metric are one file."""
         metrics = list(dict.fromkeys(each["metric"] for each in self.index["boards"]))
         file = f"boards-{self.index['protocols'].index(place['protocol'])}-{metrics.index(place['metric'])}"
-        return self.data(file)["boards"][str(place["id"])]
+        return self.data(file)[str(place["id"])]
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ const taskView = async (name = INDEX.start.name, metric, protocol, version, metr
   const given = asked.filter(([, value]) => value !== undefined);
   const pageBoard = startBoardOf(name, Object.fromEntries(given));
   if (!pageBoard || given.some(([field, value]) => pageBoard[field] !== value)) return nowhere();
-  await loadBoards(pageBoard);
+  await Promise.all([loadBoards(pageBoard), pageBoard.steps.includes(chosen.atLength) ? loadSteps(pageBoard) : null]);
   const board = boardOf(pageBoard);
   const view = new BoardView(pageBoard);
   return {
@@ -221,7 +221,8 @@ class BoardView {
     return element("label", {}, element("input", { type: "checkbox", checked: chosen.weights.has(name), change: changed }), name);
   }
 
-  drawAt(length) {
+  async drawAt(length) {
+    if (length !== null) await loadSteps(this.pageBoard);
     this.atLength = chosen.atLength = length;
     this.caption.textContent = captionOf(this.board, length);
     this.update();

@@ -13,7 +13,8 @@ const remembered = (make) => {
 
 class NotLoaded extends Error {}
 
-// Boards of a protocol and a metric, and runs of a protocol, are files of their own, loaded by the first view that shows them.
+// Boards of a protocol and a metric, their curves against training steps, and runs of a protocol are files of their own, loaded by
+// the first view that shows them.
 const loaded = remembered(
   (file) =>
     new Promise((resolve, reject) => {
@@ -26,13 +27,14 @@ const loaded = remembered(
 );
 const runsFile = (protocol) => `runs-${INDEX.protocols.indexOf(protocol)}`;
 const rankedBy = [...new Set(INDEX.boards.map(({ metric }) => metric))];
-const boardsFile = ({ protocol, metric }) => `boards-${INDEX.protocols.indexOf(protocol)}-${rankedBy.indexOf(metric)}`;
-const loadBoards = (wanted) => loaded(boardsFile(wanted));
+const fileOf = (kind, { protocol, metric }) => `${kind}-${INDEX.protocols.indexOf(protocol)}-${rankedBy.indexOf(metric)}`;
+const loadBoards = (wanted) => loaded(fileOf("boards", wanted));
+const loadSteps = (wanted) => loaded(fileOf("steps", wanted));
 const loadRuns = (protocol) => loaded(runsFile(protocol));
 
 // These four need their file to be loaded.
-const boardOf = (pageBoard) => window.lgbench[boardsFile(pageBoard)].boards[pageBoard.id];
-const stepsOf = (pageBoard) => window.lgbench[boardsFile(pageBoard)].steps[pageBoard.id];
+const boardOf = (pageBoard) => window.lgbench[fileOf("boards", pageBoard)][pageBoard.id];
+const stepsOf = (pageBoard) => window.lgbench[fileOf("steps", pageBoard)][pageBoard.id];
 const ownIn = (found, key) => (Object.hasOwn(found, key) ? found[key] : []);
 const runsOf = (entry, protocol) => ownIn(window.lgbench[runsFile(protocol)].runs, baseOf(entry));
 const internalsOf = (entry, protocol) => ownIn(window.lgbench[runsFile(protocol)].internals, entry);

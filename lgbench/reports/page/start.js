@@ -7,7 +7,7 @@ const startView = async (protocol = INDEX.start.protocol) => {
   const grid = INDEX.grids.find((other) => protocolOf(other) === protocol);
   if (!grid && protocol !== INDEX.start.protocol) return nowhere();
   const boards = familyBoards(protocol);
-  await Promise.all(boards.map(loadBoards));
+  await Promise.all(boards.map((pageBoard) => loadBoards(pageBoard)));
   const names = drawnOnStart(grid, boards);
   colours.keep(names);
   return {

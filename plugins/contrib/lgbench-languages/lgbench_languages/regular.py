@@ -273,18 +273,8 @@ class WithoutStrings(Task):
     """
 
     def __init__(self, language: RegularLanguage) -> None:
-        self.name = self.family = language.name
-        for attribute in (
-            "about",
-            "signature",
-            "version",
-            "train_lengths",
-            "max_length",
-            "lengths",
-            "model",
-            "budgets",
-            "facts",
-        ):
+        self.name = language.name
+        for attribute in ("about", *Task.__annotations__):  # all that a task says of itself
             setattr(self, attribute, getattr(language, attribute))
         self.language, self.automaton = language, language.automaton
 

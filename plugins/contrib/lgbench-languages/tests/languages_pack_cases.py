@@ -43,5 +43,6 @@ def compare(task: Task, batch: Batch, is_member: Rule, endings: Sequence[str]) -
     """Compare p* of every prefix in a batch with the brute force."""
     known = cache(lambda prefix: next_symbols(task, is_member, endings, prefix))
     found = {prefix: p for prefix, p in answered(task, batch)}
+    assert found
     for prefix, p in found.items():
         assert p == pytest.approx(known(prefix)), prefix
