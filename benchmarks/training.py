@@ -87,7 +87,7 @@ def stack(family: str, steps: int, workers: int) -> None:
     keep_freed_memory()
     for group in groups(experiments(family, steps)):
         share = -(-len(group) // workers)
-        size = int(min(share, stack_size(step_cost(group[0], device), device)))
+        size = int(min(share, stack_size(step_cost(group[0], device), device, compiled=True)))
         train(group[:size], device, clock.tick, compile=True, models=size)
         clock.ended(size, share)
     print(clock.rate())

@@ -192,7 +192,7 @@ def _stacked(build: Build, length: int) -> Outcome:
     # As in training: vmap has no rule for the fused kernels.
     with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        gradients, losses = Gradients(loss, said.append)(*given)  # a model that fails in any case raises here
+        gradients, losses = Gradients(loss, said.append, MODELS)(*given)  # a model that fails in any case raises here
         finite = all(bool(each.isfinite().all()) for each in (losses, *gradients.values()))
         expect(finite, f"{where} a training step gives a loss or a gradient that is not finite")
         if said:
@@ -240,7 +240,7 @@ def _wide(stack: Stack) -> Stack:
 def _compiles(build: Build) -> Outcome:
     """Note about a training step that is not one graph. Raises CheckFailed for a step that leaves a tensor in the module."""
     model, given = _stack(build)
-    step = Gradients(_loss_of(model), lambda sentence: None)
+    step = Gradients(_loss_of(model), lambda sentence: None, MODELS)
     tensors, form = tree_flatten(given)
     note = None
     with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():

@@ -239,13 +239,15 @@ class Scheduler:
     def stacking_of(self, todo: list[Experiment]) -> Stacking:
         """Stacking for the remaining runs of a group. Raises any error of the first training step."""
         each = cost.step_cost(todo[0], self.execution.device)
-        return Stacking(each, self._models(len(todo), each), self._compile(todo))
+        compiled = self._compile(todo)
+        alone = cost.trains_alone(todo[0], self.execution.device, compiled)
+        return Stacking(each, 1 if alone else self._models(len(todo), each, compiled), compiled)
 
-    def _models(self, left: int, each: cost.StepCost) -> int:
-        """Stack size: as requested, else the number of models that fit into the CPU's cache; limited by free memory."""
+    def _models(self, left: int, each: cost.StepCost, compiled: bool) -> int:
+        """Stack size: as requested, else the number of models that train fastest; limited by free memory."""
         workers, device = self.execution.workers, self.execution.device
         share = -(-left // workers)
-        wanted = min(self.execution.population or int(min(share, cost.stack_size(each, device))), left)
+        wanted = min(self.execution.population or int(min(share, cost.stack_size(each, device, compiled))), left)
         fit = max(1, cost.models_that_fit(each, device) // workers)
         if fit < wanted:
             self.display.say(f"memory is free for {fit} of {wanted} models at once, so they are trained in several populations")

@@ -22,8 +22,12 @@ from lgbench.training.data import CHUNK, Step, batch_shapes, stream
 from lgbench.training.population import Population
 
 STACK_BYTES = 2**20
-"""Bytes of an operator's result over all models of a stack, on a CPU. Where freed memory is kept, stacks of 1 to 12 Tomita
-models train within 7 % of each other (benchmarks/stacks.py). Small stacks keep all workers busy."""
+"""Bytes of an operator's result over all models of a compiled stack, on a CPU. Where freed memory is kept, stacks of 1 to 12
+Tomita models train within 7 % of each other (benchmarks/stacks.py). Small stacks keep all workers busy."""
+
+PLAIN_STACK_BYTES = 2**24
+"""The same without compiling. Starting the operators takes most of such a step, and a stack starts each once for all models:
+LSTMs on Reverse String take 30 ms a step each if trained alone, 10 ms five at a time and 7 ms ten at a time."""
 
 SHARE_OF_MEMORY = 0.5
 """Share of free memory for populations. The rest is for the allocator, for evaluation, and for other programs."""
@@ -93,9 +97,16 @@ def step_seconds(experiments: Sequence[Experiment], device: torch.device) -> flo
     return drawing + median(taken[1:] or taken)  # libraries set themselves up in the first step
 
 
-def stack_size(cost: StepCost, device: torch.device) -> float:
+def stack_size(cost: StepCost, device: torch.device, compiled: bool) -> float:
     """Models to train together where memory suffices for more. From counted bytes: the same on every CPU."""
-    return max(1, STACK_BYTES // cost.largest) if device.type == "cpu" else math.inf
+    if device.type != "cpu":
+        return math.inf
+    return max(1, (STACK_BYTES if compiled else PLAIN_STACK_BYTES) // cost.largest)
+
+
+def trains_alone(experiment: Experiment, device: torch.device, compiled: bool) -> bool:
+    """Whether a model trains alone: on a CPU, one program for all context lengths is of one model."""
+    return compiled and device.type == "cpu" and batch_shapes(experiment.task, experiment.train) > 1
 
 
 def models_that_fit(cost: StepCost, device: torch.device) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import stack_module_state
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from lgbench.contracts import Schedule, State, Weights
+from lgbench.contracts import Answers, Schedule, State, Weights
 from lgbench.errors import lacks_memory, message_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.noise import Noise
@@ -29,7 +29,7 @@ NOISE_AT_ONCE = 2**18
 """Largest count of noise numbers drawn at once; at least one step is drawn. Changes no number."""
 
 POSITIONS = 2
-"""Dimension of the inputs, (P, B, T, ...), with the size that varies with the context length."""
+"""Dimension whose size varies with the context length, in inputs, (P, B, T, ...), targets and weights, (P, B, A)."""
 
 
 class Population:
@@ -71,6 +71,7 @@ class Population:
         )
 
         self.batch_shapes = batch_shapes(experiments[0].task, training)
+        self._answers_once = experiments[0].task.signature.answers is Answers.LAST
         self.steps = training.steps
         self.marks = curve_steps(self.steps)
         self.covered = {mark: mark - before for before, mark in pairwise([0, *self.marks])}
@@ -86,7 +87,7 @@ class Population:
         self._noises = [name for name, module in self.skeleton.named_modules() if isinstance(module, Noise)]
         self._noise: dict[int, dict[str, Tensor]] = {}
         self.precision = experiments[0].record.precision
-        self._step = step_of(self.skeleton, self.layout, optimizer, self.precision, say)
+        self._step = step_of(self.skeleton, self.layout, optimizer, self.precision, say, models)
 
     def draw_noise(self, step: int) -> None:
         """Set the numbers of every :class:`lgbench.noise.Noise` for a step. Each model draws from its own seed."""
@@ -115,10 +116,15 @@ class Population:
         """Whether one program serves batches of all lengths. Traces without computing."""
         own, step = self.flat()
         try:
-            traced(step, [*own, *batch], {len(own): POSITIONS})
+            traced(step, [*own, *batch], self.varying(batch))
         except SizesMatter:
             return False
         return True
+
+    def varying(self, batch: Sequence[Tensor]) -> Varying:
+        """Tensors of :meth:`flat`'s step that vary with the context length: the inputs, and all of the batch if A = T."""
+        own = len(self.flat()[0])
+        return dict.fromkeys(range(own, own + (1 if self._answers_once else len(batch))), POSITIONS)
 
     def flat(self) -> tuple[list[Tensor], Function]:
         """Tensors of a step, all changed in place, and :meth:`advance` as a function of the tensors and a batch."""
@@ -182,7 +188,8 @@ class Compiled:
         """Whether steps are compiled. Certain only after the first program has run."""
         self._own, self._step = population.flat()
         self._shortest = SMALLEST if population.batch_shapes > 1 else 0
-        self._varying: Varying = {len(self._own): POSITIONS} if population.batch_shapes > 1 else NOTHING
+        self._one_for_all = population.batch_shapes > 1
+        """Whether one program is tried for all lengths."""
         self._programs: dict[Hashable, Function] = {}
         self._works = False
         """Whether a program has run."""
@@ -192,7 +199,7 @@ class Compiled:
         if not self.compiles or batch[0].shape[POSITIONS] < self._shortest:
             return self.population.advance(*batch)
         try:
-            losses = self._advance(batch[0].contiguous(), *batch[1:])  # as the strides of a program are
+            losses = self._advance(*(tensor.contiguous() for tensor in batch))  # as the strides of a program are
         except Exception as error:  # tracing and compiling may raise anything, before a tensor is changed
             if self._works or lacks_memory(error):
                 raise
@@ -206,14 +213,15 @@ class Compiled:
         return losses
 
     def _advance(self, *batch: Tensor) -> Tensor:
-        shapes = "all" if self._varying else tuple(tensor.shape for tensor in batch)
+        shapes = "all" if self._one_for_all else tuple(tensor.shape for tensor in batch)
         if shapes not in self._programs:
+            varying = self.population.varying(batch) if self._one_for_all else NOTHING
             try:
                 self._programs[shapes] = program(
-                    self._step, [*self._own, *batch], self._begin, self._varying, self.population.step_key
+                    self._step, [*self._own, *batch], self._begin, varying, self.population.step_key
                 )
             except SizesMatter:
-                self._varying = NOTHING
+                self._one_for_all = False
                 return self._advance(*batch)
         return self._programs[shapes](*self._own, *batch)
 

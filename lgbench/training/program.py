@@ -34,7 +34,7 @@ from lgbench.errors import first_line, lacks_memory
 from lgbench.lock import Lock
 
 Varying = Mapping[int, int]
-"""Dimension of varying size by the place of its argument. The argument is contiguous."""
+"""Dimension of varying size by the place of its argument: one size for all of these, which are contiguous."""
 
 NOTHING: Varying = {}
 
@@ -62,7 +62,7 @@ def _for_all_sizes(function: Callable[..., Any], arguments: Sequence[Tensor], va
     sizes = ShapeEnv()
     mode = FakeTensorMode(shape_env=sizes, allow_non_fake_inputs=True)
     stand_ins = [_stand_in(mode, argument, varying.get(place)) for place, argument in enumerate(arguments)]
-    with torch.no_grad(), mode, _SplitLinear():
+    with torch.no_grad(), mode, _OpenSizes():
         try:
             # "real", because the arguments are fake already.
             graph = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True)(*stand_ins)
@@ -74,17 +74,20 @@ def _for_all_sizes(function: Callable[..., Any], arguments: Sequence[Tensor], va
 
 
 def _stand_in(mode: FakeTensorMode, argument: Tensor, varies: int | None) -> Tensor:
-    """Fake tensor for an argument, with one dimension of open size."""
+    """Fake tensor for an argument, with one dimension of open size. Equal open sizes of several arguments are one."""
     if varies is None:
         return mode.from_tensor(argument, static_shapes=True)
-    sizes = [DimDynamic.DYNAMIC if place == varies else DimDynamic.STATIC for place in range(argument.ndim)]
+    sizes = [DimDynamic.DUCK if place == varies else DimDynamic.STATIC for place in range(argument.ndim)]
     return mode.from_tensor(torch.empty_like(argument), symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
 
 
-class _SplitLinear(TorchFunctionMode):
-    """Context that splits F.linear with a bias into a product and a sum. Under vmap the whole needs sizes as numbers."""
+class _OpenSizes(TorchFunctionMode):
+    """Context that writes out functions which ask for sizes as numbers: F.linear with a bias under vmap, and torch.polar."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.polar:
+            radius, angle = args
+            return torch.view_as_complex(torch.stack((radius * angle.cos(), radius * angle.sin()), -1))
         if func is not F.linear:
             return func(*args, **(kwargs or {}))
         given = dict(zip(("input", "weight", "bias"), args, strict=False)) | (kwargs or {})

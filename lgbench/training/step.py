@@ -29,17 +29,18 @@ class Gradients:
     """Gradients and losses (P,) of stacked models, from the arguments of :data:`Loss` with a leading P.
 
     Takes the first way without an error: all models in one stack by vmap, single models by torch.func, single models by
-    ordinary autograd. Calls `say` with a sentence for each refused way.
+    ordinary autograd. Calls `say` with a sentence for each refused way. One model is no stack: vmap would ask for sizes as
+    numbers, where a program for all context lengths must not.
     """
 
-    def __init__(self, loss: Loss, say: Callable[[str], None]) -> None:
+    def __init__(self, loss: Loss, say: Callable[[str], None], models: int) -> None:
         self.say = say
         of_one: Of = grad_and_value(loss)
         self._ways: list[tuple[Of, str]] = [
             (vmap(of_one), "vmap cannot take this model, so its seeds are trained one after the other, which is slower"),
             (one_by_one(of_one), "torch.func cannot take this model, so its gradients come from ordinary autograd"),
             (one_by_one(_by_backward(loss)), ""),
-        ]
+        ][models == 1 :]
 
     def __call__(self, *stacked: Any) -> tuple[Any, Tensor]:
         """Raises the error of the last way for a model that fails in every way."""
@@ -153,9 +154,12 @@ class Rates(NamedTuple):
 
 
 def step_of(
-    skeleton: nn.Module, layout: Layout, optimizer: Optimizer, precision: str, say: Callable[[str], None]
+    skeleton: nn.Module, layout: Layout, optimizer: Optimizer, precision: str, say: Callable[[str], None], models: int
 ) -> Callable[..., Tensor]:
-    """Training step as a function of tensors alone. The model computes in `precision`, loss and optimizer in float32."""
+    """Training step of some models as a function of tensors alone.
+
+    The model computes in `precision`, loss and optimizer in float32.
+    """
 
     def loss(row: Tensor, buffers: Weights, inputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
         compute = partial(functional_call, skeleton, {**layout.of_one(row), **buffers})
@@ -167,7 +171,7 @@ def step_of(
         by_answer = F.cross_entropy(logits, right, reduction="none") * weights.flatten()
         return by_answer.sum() / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)  # no answer may count in a batch
 
-    gradients = Gradients(loss, say)
+    gradients = Gradients(loss, say, models)
 
     def step(state: TrainState, buffers: Weights, rates: Rates, *batch: Tensor) -> Tensor:
         # The fused attention kernels have no batching rule for their backward pass, so vmap would run them one by one.

@@ -264,7 +264,10 @@ def test_a_step_that_could_not_be_compiled_is_not_compiled_where_training_goes_o
 def test_a_step_of_one_position_which_is_never_compiled_does_not_hide_that_others_cannot_be(monkeypatch):
     monkeypatch.setattr(PROGRAM, no_compiler)
     plain, said = (lambda inputs: inputs.sum((1, 2))), []
-    compiled = Compiled(SimpleNamespace(flat=lambda: ([], plain), batch_shapes=2, advance=plain, step_key=0), said.append)
+    population = SimpleNamespace(
+        flat=lambda: ([], plain), batch_shapes=2, varying=lambda batch: {0: 2}, advance=plain, step_key=0
+    )
+    compiled = Compiled(population, said.append)
     assert compiled(torch.ones(2, 1, 1)).tolist() == [1, 1] and compiled.compiles
     assert compiled(torch.ones(2, 1, 2)).tolist() == [2, 2] and not compiled.compiles
     assert said == ["the training step cannot be compiled here and runs as it is: RuntimeError: no compiler"]

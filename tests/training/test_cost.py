@@ -186,6 +186,17 @@ def test_compiling_follows_from_the_steps_for_each_program(registry, task, arch,
     assert not cost.compiling_pays(experiment, torch.device("mps"))
 
 
+@pytest.mark.parametrize(("task", "models"), [("tomita-4", [2, 12]), ("max-retrieval", [1, 12])])
+def test_few_models_share_a_compiled_step_and_one_has_a_program_for_all_lengths(registry, task, models):
+    """Where steps are not compiled all twelve train together: starting the operators takes most of such a step."""
+    experiments = plan_of(registry, task, "pre-norm", seeds=range(12), protocol="standard").experiments
+    found = []
+    for compile in (True, False):
+        scheduler = Scheduler(experiments, Setup(Path("none"), Execution(CPU, compile)), ProgressDisplay(), experiments)
+        found.append(scheduler.stacking_of(list(experiments)).models)
+    assert found == models
+
+
 def test_tuning_runs_are_compiled_where_the_runs_that_follow_are(registry):
     """Tuning runs alone are too short for a program."""
     whole = plan_of(registry, "set-complement", "pre-norm", protocol="standard", set={"train.steps": "600"})

@@ -97,12 +97,12 @@ def test_without_dropout_a_run_is_the_one_that_it_was_before_the_setting(registr
 def test_masks_are_a_seeds_own_whoever_trains_beside_it_and_whenever_it_was_interrupted(
     registry, planned, tmp_path, task, entry
 ):
-    first, second = planned(registry, task, entry, seeds=(3, 4), train_steps=6, train_dropout=RATE)
-    alone, together = train([first], CPU), train([second, first], CPU)
-    resumed = resumed_at(4, [first], tmp_path / "checkpoint", CPU)
-    for name, weights in alone.weights["raw"].items():
+    first, second, third = planned(registry, task, entry, seeds=(3, 4, 5), train_steps=6, train_dropout=RATE)
+    one, other = train([first, second], CPU), train([third, first], CPU)
+    resumed = resumed_at(4, [first, second], tmp_path / "checkpoint", CPU)
+    for name, weights in one.weights["raw"].items():
         assert torch.equal(weights, resumed.weights["raw"][name])
-        torch.testing.assert_close(weights[0], together.weights["raw"][name][1], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(weights[0], other.weights["raw"][name][1], rtol=1e-4, atol=1e-5)
 
 
 def test_every_step_seed_and_sublayer_has_a_mask_of_its_own(registry, planned):

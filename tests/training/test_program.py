@@ -42,6 +42,32 @@ def test_a_graph_for_all_sizes_computes_what_its_function_does_for_each():
         torch.testing.assert_close(graph(*arguments), gradients(*arguments))
 
 
+def token_gradients(table, tokens, targets, weights):
+    """Of a bigram model with a turn for each position: table (6, 4), and tokens, targets, weights (B, T)."""
+
+    def loss(table):
+        x = F.embedding(tokens, table)
+        angle = torch.arange(tokens.shape[-1], dtype=table.dtype)
+        cos, sin = torch.view_as_real(torch.polar(torch.ones_like(angle), angle))[..., None].unbind(-2)
+        turned = torch.cat((x[..., :2] * cos - x[..., 2:] * sin, x[..., :2] * sin + x[..., 2:] * cos), -1)
+        by_answer = F.cross_entropy((turned @ table.T).flatten(0, 1), targets.flatten(), reduction="none")
+        return (by_answer * weights.flatten()).sum()
+
+    return grad(loss)(table)
+
+
+def test_a_graph_for_all_sizes_takes_several_arguments_of_one_open_size():
+    table = torch.randn(6, 4)
+
+    def drawn(size):
+        return torch.randint(6, (2, size)), torch.randint(6, (2, size)), torch.rand(2, size)
+
+    graph = traced(token_gradients, (table, *drawn(9)), {1: 1, 2: 1, 3: 1})
+    for size in SIZES:
+        arguments = table, *drawn(size)
+        torch.testing.assert_close(graph(*arguments), token_gradients(*arguments))
+
+
 @pytest.mark.parametrize(
     "function",
     [

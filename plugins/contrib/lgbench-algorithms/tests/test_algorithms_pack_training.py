@@ -1,0 +1,38 @@
+"""Training steps of tasks that answer once, at marked positions, or with position ids: one graph for all lengths."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lgbench import RunOptions
+from lgbench.experiment.plan import plan
+from lgbench.extensions.registry import Registry
+from lgbench.training.data import stream
+from lgbench.training.population import Population
+from lgbench.training.program import SMALLEST, traced
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("task", ["parity-check", "copy-repeat", "decimal-addition-coupled"])
+def test_one_graph_makes_the_training_steps_of_all_lengths(task: str) -> None:
+    asked = RunOptions(task, "pre-norm", seeds=[0], average=(), protocol="quick", set={"train.batch": "4", "train.steps": "8"})
+    (experiment,) = plan(asked, Registry.load()).experiments
+    population = Population([experiment], CPU)
+    own, step = population.flat()
+    graph, found = None, set()
+    for batch in stream(population.members, experiment.train, CPU):
+        if (length := batch.inputs.shape[2]) < SMALLEST:
+            continue
+        graph = graph or traced(step, [*own, *batch.tensors], population.varying(batch.tensors))
+        before = [tensor.clone() for tensor in own]
+        with torch.no_grad():
+            losses = graph(*own, *batch.tensors)
+            after = [tensor.clone() for tensor in own]
+            for tensor, value in zip(own, before, strict=True):
+                tensor.copy_(value)
+            torch.testing.assert_close(population.advance(*batch.tensors), losses)
+        torch.testing.assert_close(own, after, rtol=1e-4, atol=1e-5)
+        found.add(length)
+    assert len(found) > 4
