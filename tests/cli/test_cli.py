@@ -41,6 +41,11 @@ def commands(group: click.Group = main, path: tuple[str, ...] = ()) -> list[pyte
     return found
 
 
+def test_python_has_the_command_where_it_is_not_on_the_path():
+    done = subprocess.run([sys.executable, "-m", "lgbench", "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout.replace("python -m lgbench", "lgbench") == lgbench_command("--help").stdout
+
+
 def test_help_shows_a_whole_line_for_each_command_at_80_columns(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     shown = invoked("--help").output
