@@ -98,7 +98,11 @@ def pages(
             }
             if steps := {i: _step_document(each.steps) for i, each in ranked.items() if each.steps}:
                 data[f"steps-{number}-{place}"] = steps
-        data[f"runs-{number}"] = {"runs": runs.get(use, {}), "internals": internals.get(use, {})}
+        on_boards = {row.entry for each in boards if str(each.board.protocol) == use for row in each.board.rows}
+        for place, base in enumerate(index["trained"]):
+            if own := [entry for entry in on_boards if index["entries"][entry]["base"] == base]:
+                read = {entry: internals.get(use, {}).get(entry, []) for entry in sorted(own)}
+                data[f"runs-{number}-{place}"] = {"runs": runs.get(use, {}).get(base, []), "internals": read}
     return _files(data, _summary(boards, runs))
 
 
@@ -154,13 +158,15 @@ def _index(results: Results, families: Mapping[str, Sequence[str]], boards: Sequ
     """Index of the page: names and places of all boards, and the content needed before a board is read."""
     shown = {page_board.board.name for page_board in boards}
     used = {page_board.board.protocol for page_board in boards}
+    entries = _entries(results, boards)
     return {
         "metrics": {metric.key: metric for metric in dict.fromkeys(each.board.metric for each in boards)},
         "families": [{"name": name, "tasks": tasks} for name, tasks in families.items() if {name, *tasks} & shown],
         "boards": [{"id": i} | _summary_of(page_board) for i, page_board in enumerate(boards)],
         "start": _start(results, boards),
         "protocols": [str(use) for use in results.protocols.values() if use in used],
-        "entries": _entries(results, boards),
+        "entries": entries,
+        "trained": sorted({own["base"] for own in entries.values()}),
     }
 
 

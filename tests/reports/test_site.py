@@ -49,9 +49,9 @@ class Page:
     def index(self) -> dict:
         return self.data("index")
 
-    def under(self, protocol: str) -> dict:
-        """Runs under a protocol."""
-        return self.data(f"runs-{self.index['protocols'].index(protocol)}")
+    def runs(self, protocol: str, entry: str) -> dict:
+        """Runs and probe readings of the entry with these raw weights, which are one file."""
+        return self.data(f"runs-{self.index['protocols'].index(protocol)}-{self.index['trained'].index(entry)}")
 
     def board(self, place: dict) -> dict:
         """A board by its place in the index. The boards of a protocol and a metric are one file."""
@@ -109,7 +109,7 @@ def test_every_board_of_families_and_tasks_is_among_the_data_as_the_leaderboard_
 
 
 def test_runs_bring_their_metadata_and_their_training(page, folder):
-    runs = page.under("quick/1")["runs"][site_runs.HOSTILE]
+    runs = page.runs("quick/1", site_runs.HOSTILE)["runs"]
     assert [(run["task"], run["seed"]) for run in runs] == [(task, seed) for task in site_runs.TASKS for seed in range(5)]
     for run in runs:
         about = run_files.metadata(folder / f"{run['run_id']}.parquet")
@@ -136,7 +136,7 @@ def test_a_run_brings_all_learning_rates_that_were_tried(tmp_path):
     for seed in (0, 1):
         about = {"experiment": {"tuning": tuning}, "measurements": measured_by_all()}
         write_rows(tmp_path / f"{seed}.parquet", simulated({8: 0.5, 16: 0.5}, seed=seed), **about)
-    first, second = Page(site.pages(Results(tmp_path))).data("runs-0")["runs"]["arch+norm"]
+    first, second = Page(site.pages(Results(tmp_path))).runs("quick/1", "arch+norm")["runs"]
     expected = {"chosen": 0.003, "steps": 25, "seeds": [1_000_000], "tried": [[lr, [loss]] for lr, loss in tried]}
     assert first["tuning"] == expected and second["tuning"] is None  # the same
     assert "tuning" not in first["about"]["experiment"]
@@ -180,7 +180,7 @@ def test_a_protocol_leaves_out_the_others(results):
     index = page.index
     assert {(place["name"], place["protocol"]) for place in index["boards"]} == {("beta", site_runs.CHANGED)}
     assert list(index["entries"]) == ["best+norm", "best+norm@ema"] and index["protocols"] == [site_runs.CHANGED]
-    assert [len(runs) for runs in page.data("runs-0")["runs"].values()] == [1]
+    assert index["trained"] == ["best+norm"] and len(page.runs(site_runs.CHANGED, "best+norm")["runs"]) == 1
 
 
 def test_the_page_starts_with_the_protocol_of_most_families_then_the_most_telling_one(tmp_path):
@@ -198,7 +198,7 @@ def test_the_page_starts_with_the_protocol_of_most_families_then_the_most_tellin
 def test_numbers_that_are_not_finite_are_null_in_the_data(tmp_path):
     about = {"experiment": {"train": {"lr": math.inf}}, "seconds": {"train": math.nan}}
     write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.25}), **about, measurements=measured_by_all())
-    (run,) = Page(site.pages(Results(tmp_path))).data("runs-0")["runs"]["arch+norm"]
+    (run,) = Page(site.pages(Results(tmp_path))).runs("quick/1", "arch+norm")["runs"]
     assert run["about"]["experiment"]["train"] == {"lr": None, "steps": 5, "max_length": 8}
     assert run["about"]["seconds"] == {"train": None}
 
@@ -292,7 +292,7 @@ def test_results_without_boards_are_wrong_usage(tmp_path):
 
 def test_probes_are_means_over_heads_and_seeds_by_layer(tmp_path):
     page = Page(site.pages(Results(site_runs.probed(tmp_path))))
-    internals = page.under("quick/1")["internals"]
+    internals = page.runs("quick/1", "arch+norm")["internals"]
     assert list(internals) == ["arch+norm"]
     entropy, gap = internals["arch+norm"]
     assert (entropy["task"], entropy["metric"]) == ("alpha", "attention_entropy/1")

@@ -13,8 +13,8 @@ const remembered = (make) => {
 
 class NotLoaded extends Error {}
 
-// Boards of a protocol and a metric, their curves against training steps, and runs of a protocol are files of their own, loaded by
-// the first view that shows them.
+// Boards of a protocol and a metric, their curves against training steps, and runs of an entry under a protocol are files of their
+// own, loaded by the first view that shows them.
 const loaded = remembered(
   (file) =>
     new Promise((resolve, reject) => {
@@ -25,19 +25,18 @@ const loaded = remembered(
       document.head.append(script);
     }),
 );
-const runsFile = (protocol) => `runs-${INDEX.protocols.indexOf(protocol)}`;
+const runsFile = (entry, protocol) => `runs-${INDEX.protocols.indexOf(protocol)}-${INDEX.trained.indexOf(baseOf(entry))}`;
 const rankedBy = [...new Set(INDEX.boards.map(({ metric }) => metric))];
 const fileOf = (kind, { protocol, metric }) => `${kind}-${INDEX.protocols.indexOf(protocol)}-${rankedBy.indexOf(metric)}`;
 const loadBoards = (wanted) => loaded(fileOf("boards", wanted));
 const loadSteps = (wanted) => loaded(fileOf("steps", wanted));
-const loadRuns = (protocol) => loaded(runsFile(protocol));
+const loadRuns = (entry, protocol) => loaded(runsFile(entry, protocol));
 
 // These four need their file to be loaded.
 const boardOf = (pageBoard) => window.lgbench[fileOf("boards", pageBoard)][pageBoard.id];
 const stepsOf = (pageBoard) => window.lgbench[fileOf("steps", pageBoard)][pageBoard.id];
-const ownIn = (found, key) => (Object.hasOwn(found, key) ? found[key] : []);
-const runsOf = (entry, protocol) => ownIn(window.lgbench[runsFile(protocol)].runs, baseOf(entry));
-const internalsOf = (entry, protocol) => ownIn(window.lgbench[runsFile(protocol)].internals, entry);
+const runsOf = (entry, protocol) => window.lgbench[runsFile(entry, protocol)].runs;
+const internalsOf = (entry, protocol) => window.lgbench[runsFile(entry, protocol)].internals[entry];
 
 const metrics = Object.values(INDEX.metrics);
 const labelOf = (name) => metrics.find((metric) => metric.name === name)?.label ?? name;

@@ -8,7 +8,7 @@ const entryView = async (entry, metric, protocol) => {
   const wanted = { metric: metric ?? metrics[0], protocol: protocol ?? protocols.find((name) => name === INDEX.start.protocol) ?? protocols[0] };
   const pageBoards = own.filter((pageBoard) => pageBoard.metric === wanted.metric && pageBoard.protocol === wanted.protocol);
   if (!pageBoards.length) return nowhere();
-  await Promise.all([loadBoards(wanted), loadRuns(wanted.protocol)]);
+  await Promise.all([loadBoards(wanted), loadRuns(entry, wanted.protocol)]);
   const runs = runsOf(entry, wanted.protocol);
   const results = pageBoards.map((pageBoard) => {
     const board = boardOf(pageBoard);
