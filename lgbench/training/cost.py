@@ -65,7 +65,7 @@ def step_cost(experiment: Experiment, device: torch.device) -> StepCost:
     free = free_memory(device)
     try:
         with torch.no_grad():
-            population, batch = Population([experiment], device), _longest(experiment, device)
+            population, batch = Population([experiment], device), _longest([experiment], device)
             with Meter(free) as meter:
                 population.advance(*batch.tensors)
     except Exception as error:  # a plugin's model may raise anything
@@ -120,7 +120,7 @@ def compiling_pays(experiment: Experiment, device: torch.device) -> bool:
     if device.type not in ("cpu", "cuda") or steps < STEPS_PER_PROGRAM:
         return False
     # Tracing takes a second or two, and matters only between one program for all lengths and one for each.
-    return steps >= STEPS_PER_PROGRAM * lengths or _traces_all_lengths(experiment)
+    return steps >= STEPS_PER_PROGRAM * lengths or _traces_all_lengths(experiment, device)
 
 
 def free_memory(device: torch.device) -> int:
@@ -131,15 +131,17 @@ def free_memory(device: torch.device) -> int:
     return int(psutil.virtual_memory().available)
 
 
-def _longest(experiment: Experiment, device: torch.device) -> Step:
-    """Batch of one model with contexts of the longest training length."""
-    training = replace(experiment.train, steps=1, min_length=experiment.train.max_length)
-    return next(stream([(experiment.task, experiment.seed)], training, device))
+def _longest(experiments: Sequence[Experiment], device: torch.device) -> Step:
+    """Batch of a population with contexts of the longest training length."""
+    train = experiments[0].train
+    longest = replace(train, steps=1, min_length=train.max_length)
+    return next(stream([(experiment.task, experiment.seed) for experiment in experiments], longest, device))
 
 
-def _traces_all_lengths(experiment: Experiment) -> bool:
-    cpu = torch.device("cpu")
-    return Population([experiment], cpu).traces_all_lengths(_longest(experiment, cpu).tensors)
+def _traces_all_lengths(experiment: Experiment, device: torch.device) -> bool:
+    """Whether one program serves all lengths: on a CPU of a model that trains alone, on a GPU of a stack. Traced on the CPU."""
+    cpu, models = torch.device("cpu"), [experiment] * (1 if device.type == "cpu" else 2)
+    return Population(models, cpu).traces_all_lengths(_longest(models, cpu).tensors)
 
 
 def _too_large(experiment: Experiment, free: int) -> UsageError:

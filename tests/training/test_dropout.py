@@ -64,7 +64,7 @@ def test_a_model_in_training_is_the_plain_one_with_masked_outputs_of_its_sublaye
     (with_mask,), (plain,) = planned(registry, task, entry, train_dropout=RATE), planned(registry, task, entry)
     population, model = Population([with_mask], CPU), initial(plain)
     population.draw_noise(1)
-    inputs = _longest(plain, CPU).inputs[0]
+    inputs = _longest([plain], CPU).inputs[0]
     masks = {name: (noise[0] >= RATE) / (1 - RATE) for name, noise in population.buffers.items()}
     places = sublayers(model)
     assert len(masks) == len(places)
@@ -123,7 +123,7 @@ def test_one_program_serves_all_lengths_with_dropout_as_without(registry, planne
     settings = {"train_dropout": RATE, "train_batch": 2, "model_width": 8, "evaluate_max_length": 32}
     (experiment,) = planned(registry, "max-retrieval", "pre-norm", **settings)
     with torch.no_grad():
-        assert Population([experiment], CPU).traces_all_lengths(_longest(experiment, CPU).tensors)
+        assert Population([experiment], CPU).traces_all_lengths(_longest([experiment], CPU).tensors)
 
 
 def test_a_model_without_sublayers_of_a_norm_scheme_is_refused(toy_registry, planned):

@@ -8,6 +8,7 @@ import torch
 from lgbench import RunOptions
 from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
+from lgbench.training.cost import compiling_pays
 from lgbench.training.data import stream
 from lgbench.training.population import Population
 from lgbench.training.program import SMALLEST, traced
@@ -36,3 +37,12 @@ def test_one_graph_makes_the_training_steps_of_all_lengths(task: str) -> None:
         torch.testing.assert_close(own, after, rtol=1e-4, atol=1e-5)
         found.add(length)
     assert len(found) > 4
+
+
+@pytest.mark.parametrize(("device", "pays"), [("cpu", True), ("cuda", False)])
+def test_a_stack_which_has_no_such_graph_is_not_compiled_for_each_length(device: str, pays: bool) -> None:
+    """A CPU trains the models of such a program alone, a GPU trains a stack of them, uncompiled."""
+    asked = RunOptions("copy-repeat", "pre-norm", seeds=[0], average=(), protocol="short")
+    (experiment,) = plan(asked, Registry.load()).experiments
+    with torch.no_grad():
+        assert compiling_pays(experiment, torch.device(device)) == pays
