@@ -26,8 +26,9 @@ STACK_BYTES = 2**20
 Tomita models train within 7 % of each other (benchmarks/stacks.py). Small stacks keep all workers busy."""
 
 PLAIN_STACK_BYTES = 2**24
-"""The same without compiling. Starting the operators takes most of such a step, and a stack starts each once for all models:
-LSTMs on Reverse String take 30 ms a step each if trained alone, 10 ms five at a time and 7 ms ten at a time."""
+"""Bytes of an operator's result over all models of an uncompiled stack. Starting the operators takes most of such a step, and
+a stack starts each once for all models: an LSTM on Reverse String takes 14 ms a step alone, 6 ms as one of five, 5 ms as one
+of ten (benchmarks/stacks.py --plain)."""
 
 SHARE_OF_MEMORY = 0.5
 """Share of free memory for populations. The rest is for the allocator, for evaluation, and for other programs."""

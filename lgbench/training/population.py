@@ -71,7 +71,6 @@ class Population:
         )
 
         self.batch_shapes = batch_shapes(experiments[0].task, training)
-        self._answers_once = experiments[0].task.signature.answers is Answers.LAST
         self.steps = training.steps
         self.marks = curve_steps(self.steps)
         self.covered = {mark: mark - before for before, mark in pairwise([0, *self.marks])}
@@ -123,8 +122,8 @@ class Population:
 
     def varying(self, batch: Sequence[Tensor]) -> Varying:
         """Tensors of :meth:`flat`'s step that vary with the context length: the inputs, and all of the batch if A = T."""
-        own = len(self.flat()[0])
-        return dict.fromkeys(range(own, own + (1 if self._answers_once else len(batch))), POSITIONS)
+        own, answers = len(self.flat()[0]), self.members[0][0].signature.answers
+        return dict.fromkeys(range(own, own + (1 if answers is Answers.LAST else len(batch))), POSITIONS)
 
     def flat(self) -> tuple[list[Tensor], Function]:
         """Tensors of a step, all changed in place, and :meth:`advance` as a function of the tensors and a batch."""

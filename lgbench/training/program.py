@@ -81,16 +81,20 @@ def _stand_in(mode: FakeTensorMode, argument: Tensor, varies: int | None) -> Ten
     return mode.from_tensor(torch.empty_like(argument), symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
 
 
+_WRITTEN_OUT: Mapping[Any, tuple[str, ...]] = {F.linear: ("input", "weight", "bias"), torch.polar: ("abs", "angle")}
+"""Parameters of the functions that :class:`_OpenSizes` writes out."""
+
+
 class _OpenSizes(TorchFunctionMode):
     """Context that writes out functions which ask for sizes as numbers: F.linear with a bias under vmap, and torch.polar."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.polar:
-            radius, angle = args
-            return torch.view_as_complex(torch.stack((radius * angle.cos(), radius * angle.sin()), -1))
-        if func is not F.linear:
+        if func not in _WRITTEN_OUT:
             return func(*args, **(kwargs or {}))
-        given = dict(zip(("input", "weight", "bias"), args, strict=False)) | (kwargs or {})
+        given = dict(zip(_WRITTEN_OUT[func], args, strict=False)) | (kwargs or {})
+        if func is torch.polar:
+            radius, angle = given["abs"], given["angle"]
+            return torch.view_as_complex(torch.stack((radius * angle.cos(), radius * angle.sin()), -1))
         found = F.linear(given["input"], given["weight"])
         return found if given.get("bias") is None else found + given["bias"]
 

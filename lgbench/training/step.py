@@ -36,11 +36,12 @@ class Gradients:
     def __init__(self, loss: Loss, say: Callable[[str], None], models: int) -> None:
         self.say = say
         of_one: Of = grad_and_value(loss)
-        self._ways: list[tuple[Of, str]] = [
+        ways: list[tuple[Of, str]] = [
             (vmap(of_one), "vmap cannot take this model, so its seeds are trained one after the other, which is slower"),
             (one_by_one(of_one), "torch.func cannot take this model, so its gradients come from ordinary autograd"),
             (one_by_one(_by_backward(loss)), ""),
-        ][models == 1 :]
+        ]
+        self._ways = ways if models > 1 else ways[1:]
 
     def __call__(self, *stacked: Any) -> tuple[Any, Tensor]:
         """Raises the error of the last way for a model that fails in every way."""

@@ -48,7 +48,7 @@ def token_gradients(table, tokens, targets, weights):
     def loss(table):
         x = F.embedding(tokens, table)
         angle = torch.arange(tokens.shape[-1], dtype=table.dtype)
-        cos, sin = torch.view_as_real(torch.polar(torch.ones_like(angle), angle))[..., None].unbind(-2)
+        cos, sin = torch.view_as_real(torch.polar(torch.ones_like(angle), angle=angle))[..., None].unbind(-2)
         turned = torch.cat((x[..., :2] * cos - x[..., 2:] * sin, x[..., :2] * sin + x[..., 2:] * cos), -1)
         by_answer = F.cross_entropy((turned @ table.T).flatten(0, 1), targets.flatten(), reduction="none")
         return (by_answer * weights.flatten()).sum()

@@ -10,7 +10,7 @@ from lgbench.experiment.plan import plan
 from lgbench.extensions.registry import Registry
 from lgbench.training.cost import compiling_pays
 from lgbench.training.data import stream
-from lgbench.training.population import Population
+from lgbench.training.population import Compiled, Population
 from lgbench.training.program import SMALLEST, traced
 
 CPU = torch.device("cpu")
@@ -37,6 +37,23 @@ def test_one_graph_makes_the_training_steps_of_all_lengths(task: str) -> None:
         torch.testing.assert_close(own, after, rtol=1e-4, atol=1e-5)
         found.add(length)
     assert len(found) > 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["parity-check", "copy-repeat", "decimal-addition-coupled"])
+def test_one_compiled_program_makes_the_training_steps_of_all_lengths(task: str) -> None:
+    asked = RunOptions(task, "pre-norm", seeds=[0], average=(), protocol="quick", set={"train.batch": "4", "train.steps": "60"})
+    (experiment,) = plan(asked, Registry.load()).experiments
+    plain, other, found = Population([experiment], CPU), Population([experiment], CPU), set()
+    advance = Compiled(other, lambda sentence: None)
+    with torch.no_grad():
+        for batch in stream(plain.members, experiment.train, CPU):
+            torch.testing.assert_close(advance(*batch.tensors), plain.advance(*batch.tensors))
+            torch.testing.assert_close(other.flat()[0], plain.flat()[0], rtol=1e-4, atol=1e-5)
+            for ours, theirs in zip(other.flat()[0], plain.flat()[0], strict=True):
+                ours.copy_(theirs)  # or rounding adds up over steps
+            found.add(batch.inputs.shape[2])
+    assert len(found) > 20 and advance.compiles and len(advance._programs) == 1
 
 
 @pytest.mark.parametrize(("device", "pays"), [("cpu", True), ("cuda", False)])
