@@ -3,10 +3,11 @@
 import sys
 
 import pytest
+import torch
 from helpers.processes import python
 
 from lgbench import RunOptions, UsageError
-from lgbench.execution.device import Execution
+from lgbench.execution.device import Execution, as_in_runs
 
 resource = pytest.importorskip("resource")
 
@@ -35,6 +36,28 @@ def faults(how):
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have another allocator")
 def test_results_of_many_megabytes_are_not_fetched_from_the_system_again_and_again():
     assert faults("kept") < faults("given back") / 10
+
+
+def tiny():
+    """2^-130, by products of normal numbers and of subnormal ones, as an element and in a matrix product."""
+    small, subnormal = torch.full((64, 64), 2.0**-65), torch.tensor([2.0**-128])
+    return [
+        (small * small)[0, 0].item() * 2.0**130,
+        (small @ small)[0, 0].item() * 2.0**124,
+        (subnormal * 0.25).item() * 2.0**130,
+    ]
+
+
+@pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor always computes with subnormal numbers")
+def test_a_run_takes_subnormal_numbers_for_zero_and_the_process_goes_on_as_before():
+    for before, outside in ((False, [1, 1, 1]), (True, [0, 0, 0])):
+        torch.set_flush_denormal(before)
+        try:
+            with as_in_runs(torch.device("cpu")):
+                assert tiny() == [0, 0, 0]
+            assert tiny() == outside
+        finally:
+            torch.set_flush_denormal(False)
 
 
 @pytest.mark.parametrize(
