@@ -1,7 +1,7 @@
 """Subnormal numbers: training with them, as the processor computes by default, against training without, as runs do.
 
-Two trainings of one model take turns, in one thread, a round of steps each. Saturated attention has subnormal gradients only
-after a while, so the rounds show when they begin to count. Milliseconds of processor time.
+Two trainings of one model under `standard` take turns, in one thread, a round of steps each. Saturated attention has subnormal
+gradients only after a while, so the rounds show when they begin to count. Milliseconds of processor time.
 
     python benchmarks/subnormals.py [--task max-retrieval] [--arch pre-norm] [--rounds 6] [--steps 1000]
 """
@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 
 def side(asked: argparse.Namespace, registry: Registry, how: Callable[[], AbstractContextManager[None]]) -> Callable[[], float]:
     """A function that goes on with a training for a round of steps, and gives the seconds of a step."""
-    (experiment,) = plan(RunOptions(asked.task, asked.arch, seeds=[0]), registry).experiments
+    (experiment,) = plan(RunOptions(asked.task, asked.arch, protocol="standard", seeds=[0]), registry).experiments
     population = Population([experiment], CPU)
     advance = Compiled(population, lambda sentence: None)
     batches = stream([(experiment.task, experiment.seed)], experiment.train, CPU)
@@ -41,7 +41,7 @@ def side(asked: argparse.Namespace, registry: Registry, how: Callable[[], Abstra
                 started = time.process_time()
                 advance(*batch.tensors)
                 seconds += time.process_time() - started
-        return seconds / asked.steps
+        return seconds / int(asked.steps)
 
     return measured
 

@@ -150,8 +150,8 @@ def _precisions() -> list[Any]:
 def subnormals_are_zero() -> Iterator[None]:
     """Context in which the CPU takes numbers closer to zero than 1.2e-38 for zero, where it can.
 
-    Saturated attention has gradients of that size. Most CPUs compute with them in microcode, and training then takes up to ten
-    times as long (benchmarks/subnormals.py).
+    Saturated attention has gradients of that size. Most CPUs compute with them in microcode, and training then takes up to
+    twelve times as long (benchmarks/subnormals.py).
     """
     before = bool(torch.full((), 2e-38) * 0.1 == 0)
     torch.set_flush_denormal(True)

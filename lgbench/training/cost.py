@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -17,8 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lgbench.errors import UsageError, lacks_memory
 from lgbench.experiment.experiment import Experiment
+from lgbench.randomness import Random
 from lgbench.terminal import memory
-from lgbench.training.data import CHUNK, Step, batch_shapes, stream
+from lgbench.training.data import CHUNK, Step, batch_shapes, stream, training_lengths
 from lgbench.training.population import Population
 
 STACK_BYTES = 2**20
@@ -116,12 +118,12 @@ def models_that_fit(cost: StepCost, device: torch.device) -> int:
 
 
 def compiling_pays(experiment: Experiment, device: torch.device) -> bool:
-    """Whether a training has enough steps for each program. From the settings alone: equal commands decide alike."""
+    """Whether a training has enough compiled steps for each program. From the settings alone: equal commands decide alike."""
     steps, lengths = experiment.train.steps, batch_shapes(experiment.task, experiment.train)
     if device.type not in ("cpu", "cuda") or steps < STEPS_PER_PROGRAM:
         return False
     # Tracing takes a second or two, and matters only between one program for all lengths and one for each.
-    return steps >= STEPS_PER_PROGRAM * lengths or _traces_all_lengths(experiment, device)
+    return steps >= STEPS_PER_PROGRAM * lengths or _steps_served(experiment, device) >= STEPS_PER_PROGRAM
 
 
 def free_memory(device: torch.device) -> int:
@@ -139,10 +141,12 @@ def _longest(experiments: Sequence[Experiment], device: torch.device) -> Step:
     return next(stream([(experiment.task, experiment.seed) for experiment in experiments], longest, device))
 
 
-def _traces_all_lengths(experiment: Experiment, device: torch.device) -> bool:
-    """Whether one program serves all lengths: on a CPU of a model that trains alone, on a GPU of a stack. Traced on the CPU."""
+def _steps_served(experiment: Experiment, device: torch.device) -> int:
+    """Number of steps served by one program: on a CPU of a model that trains alone, on a GPU of a stack. Traced on the CPU."""
     cpu, models = torch.device("cpu"), [experiment] * (1 if device.type == "cpu" else 2)
-    return Population(models, cpu).traces_all_lengths(_longest(models, cpu).tensors)
+    serves = Population(models, cpu).served(_longest(models, cpu).tensors)
+    lengths = Counter(training_lengths(experiment.task, experiment.train))
+    return sum(steps for length, steps in lengths.items() if serves(experiment.task.sample(length, Random(0)).inputs.shape[1]))
 
 
 def _too_large(experiment: Experiment, free: int) -> UsageError:

@@ -22,7 +22,7 @@ from lgbench.randomness import Random, device_of_data, key_of
 from lgbench.terminal import duration
 from lgbench.training.data import CHUNK, batch_shapes
 from lgbench.training.models import Models, curve_steps
-from lgbench.training.program import NOTHING, SMALLEST, Function, SizesMatter, Varying, program, traced
+from lgbench.training.program import NOTHING, SMALLEST, Function, Program, SizesMatter, Varying, program, traced
 from lgbench.training.step import Layout, Rates, TrainState, counting, overwrite, step_of, views
 
 NOISE_AT_ONCE = 2**18
@@ -111,14 +111,13 @@ class Population:
         """Training step on the tensors of a :class:`lgbench.training.data.Step` -> losses (P,), in nats."""
         return self._step(self.state, self.buffers, self._rates, *batch)
 
-    def traces_all_lengths(self, batch: Sequence[Tensor]) -> bool:
-        """Whether one program serves batches of all lengths. Traces without computing."""
+    def served(self, batch: Sequence[Tensor]) -> Callable[[int], bool]:
+        """Whether one program for all lengths serves contexts of so many positions. Traces without computing."""
         own, step = self.flat()
         try:
-            traced(step, [*own, *batch], self.varying(batch))
+            return traced(step, [*own, *batch], self.varying(batch)).serves
         except SizesMatter:
-            return False
-        return True
+            return lambda positions: False
 
     def varying(self, batch: Sequence[Tensor]) -> Varying:
         """Tensors of :meth:`flat`'s step that vary with the context length: the inputs, and all of the batch if A = T."""
@@ -174,11 +173,12 @@ class Population:
 
 
 class Compiled:
-    """Compiled training step: one program for batches of all lengths, or one program for each length.
+    """Compiled training step: one program for batches of all lengths that it serves, or one program for each length.
 
-    A program is made at the first batch of its shape. The plain step runs if there is no C++ compiler, or if the model cannot
-    be traced. With varying lengths it also runs for contexts of a single position. Whether one program serves all other
-    lengths is known only at the first longer batch, and a step must not depend on the order of batches.
+    A program is made at the first batch of its shape. The plain step runs if there is no C++ compiler, if the model cannot
+    be traced, and for lengths that the one program does not serve. With varying lengths it also runs for contexts of a single
+    position. Whether there is one program for longer ones is known only at the first of them, and a step must not depend on
+    the order of batches.
     """
 
     def __init__(self, population: Population, say: Callable[[str], None]) -> None:
@@ -189,7 +189,7 @@ class Compiled:
         self._shortest = SMALLEST if population.batch_shapes > 1 else 0
         self._one_for_all = population.batch_shapes > 1
         """Whether one program is tried for all lengths."""
-        self._programs: dict[Hashable, Function] = {}
+        self._programs: dict[Hashable, Program] = {}
         self._works = False
         """Whether a program has run."""
         self._began: float | None = None
@@ -222,7 +222,10 @@ class Compiled:
             except SizesMatter:
                 self._one_for_all = False
                 return self._advance(*batch)
-        return self._programs[shapes](*self._own, *batch)
+        found = self._programs[shapes]
+        if not found.serves(batch[0].shape[POSITIONS]):
+            return self.population.advance(*batch)
+        return found.run(*self._own, *batch)
 
     def _begin(self) -> None:
         self.say("compiling the training step")

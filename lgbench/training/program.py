@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,23 +43,36 @@ SMALLEST = 2
 """Smallest varying size: a dimension of size 1 may be broadcast, and needs another graph than larger sizes."""
 
 
+EXAMPLE = 32
+"""Varying size during tracing and compilation. Fixed: from another size other operators and another program may follow."""
+
+
 class SizesMatter(Exception):
-    """The operators of a function depend on a varying size."""
+    """The operators of a function are others for each varying size."""
 
 
-def traced(function: Callable[..., Any], arguments: Sequence[Tensor], varying: Varying = NOTHING) -> fx.GraphModule:
+@dataclass(frozen=True)
+class Graph:
+    """Operators of a function."""
+
+    module: fx.GraphModule
+    serves: Callable[[int], bool] = lambda size: True
+    """Whether the operators are the function's at a varying size. A function may ask for it, and do otherwise for others."""
+
+
+def traced(function: Callable[..., Any], arguments: Sequence[Tensor], varying: Varying = NOTHING) -> Graph:
     """Operators of a function as one graph. Computes nothing.
 
-    Raises SizesMatter if the graph depends on a varying size, and any other error if the function has no single graph.
+    Raises SizesMatter if the graph is of one size alone, and any other error if the function has no single graph.
     """
     if varying:
-        return _for_all_sizes(function, arguments, varying)
+        return _for_sizes(function, arguments, varying)
     with torch.no_grad():
         # A model may hold constants, which are not fake.
-        return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments)
+        return Graph(make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments))
 
 
-def _for_all_sizes(function: Callable[..., Any], arguments: Sequence[Tensor], varying: Varying) -> fx.GraphModule:
+def _for_sizes(function: Callable[..., Any], arguments: Sequence[Tensor], varying: Varying) -> Graph:
     sizes = ShapeEnv()
     mode = FakeTensorMode(shape_env=sizes, allow_non_fake_inputs=True)
     stand_ins = [_stand_in(mode, argument, varying.get(place)) for place, argument in enumerate(arguments)]
@@ -68,9 +82,15 @@ def _for_all_sizes(function: Callable[..., Any], arguments: Sequence[Tensor], va
             graph = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True)(*stand_ins)
         except Exception as error:  # the function may raise anything
             raise SizesMatter(str(error)) from error
-    if sizes.guards or sizes.replacements:
-        raise SizesMatter("it asks for a size, and does other things for others")
-    return graph
+    if sizes.replacements:
+        raise SizesMatter("it takes a size as a number")
+    guards = [guard.expr for guard in sizes.guards]
+
+    @cache
+    def serves(size: int) -> bool:
+        return size >= SMALLEST and all(guard.subs(dict.fromkeys(guard.free_symbols, size)) for guard in guards)
+
+    return Graph(graph, serves)
 
 
 def _stand_in(mode: FakeTensorMode, argument: Tensor, varies: int | None) -> Tensor:
@@ -78,25 +98,39 @@ def _stand_in(mode: FakeTensorMode, argument: Tensor, varies: int | None) -> Ten
     if varies is None:
         return mode.from_tensor(argument, static_shapes=True)
     sizes = [DimDynamic.DUCK if place == varies else DimDynamic.STATIC for place in range(argument.ndim)]
-    return mode.from_tensor(torch.empty_like(argument), symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
-
-
-_WRITTEN_OUT: Mapping[Any, tuple[str, ...]] = {F.linear: ("input", "weight", "bias"), torch.polar: ("abs", "angle")}
-"""Parameters of the functions that :class:`_OpenSizes` writes out."""
+    return mode.from_tensor(_example(argument, varies), symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
 
 
 class _OpenSizes(TorchFunctionMode):
-    """Context that writes out functions which ask for sizes as numbers: F.linear with a bias under vmap, and torch.polar."""
+    """Context that writes out functions which take sizes as numbers: F.linear with a bias under vmap, torch.polar, F.pad."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func not in _WRITTEN_OUT:
-            return func(*args, **(kwargs or {}))
-        given = dict(zip(_WRITTEN_OUT[func], args, strict=False)) | (kwargs or {})
-        if func is torch.polar:
-            radius, angle = given["abs"], given["angle"]
-            return torch.view_as_complex(torch.stack((radius * angle.cos(), radius * angle.sin()), -1))
-        found = F.linear(given["input"], given["weight"])
-        return found if given.get("bias") is None else found + given["bias"]
+        return _WRITTEN_OUT.get(func, func)(*args, **(kwargs or {}))
+
+
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    found = F.linear(input, weight)
+    return found if bias is None else found + bias
+
+
+def _polar(abs: Tensor, angle: Tensor) -> Tensor:
+    return torch.view_as_complex(torch.stack((abs * angle.cos(), abs * angle.sin()), -1))
+
+
+def _pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+    if mode != "constant" or any(isinstance(number, torch.SymInt) or number < 0 for number in pad):
+        return F.pad(input, pad, mode, value)
+    for place, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
+        shapes = [
+            [*input.shape[: input.ndim - place], number, *input.shape[input.ndim - place + 1 :]] for number in (before, after)
+        ]
+        first, last = (input.new_full(shape, value or 0) for shape in shapes)
+        input = torch.cat((first, input, last), -place)
+    return input
+
+
+_WRITTEN_OUT: Mapping[Any, Callable[..., Any]] = {F.linear: _linear, torch.polar: _polar, F.pad: _pad}
+"""Written out functions of :class:`_OpenSizes`."""
 
 
 CACHE = "LGBENCH_CACHE"
@@ -110,24 +144,31 @@ SUFFIX = ".pt2"
 SETTINGS = {"aot_inductor.compile_wrapper_opt_level": "O0"}
 """No optimization for the code around the kernels: it takes a third of the C++ compiler's time, for no gain."""
 
-EXAMPLE = 32
-"""Varying size during compilation. Fixed: from another size the compiler may make another program."""
-
 Function = Callable[..., Tensor]
 """Function from tensors, some changed in place, to a tensor."""
 
-_LATEST: dict[Hashable, dict[Hashable, Function | None]] = {}
+
+@dataclass(frozen=True)
+class Program:
+    """Compiled function."""
+
+    run: Function
+    serves: Callable[[int], bool]
+    """Whether the program does what the function does at a varying size."""
+
+
+_LATEST: dict[Hashable, dict[Hashable, Program | None]] = {}
 """Programs of this process for the latest key, by layout of the arguments; None where sizes matter."""
 
 
 def program(
     function: Function, arguments: Sequence[Tensor], report: Callable[[], None], varying: Varying, key: Hashable
-) -> Function:
+) -> Program:
     """Program of a function for arguments with these shapes, types and device, with the same changes in place.
 
     Functions with equal keys have equal operators, except for constant tensors. So the seeds and learning rates of an entry
     are traced once: tracing takes seconds for an unrolled recurrence. Calls `report` before compiling, which takes half a
-    minute; a program in the cache needs none. Raises SizesMatter if the program depends on a varying size, and any other
+    minute; a program in the cache needs none. Raises SizesMatter if the program is of one size alone, and any other
     error if the function cannot be traced (a branch on a value) or compiled (no C++ compiler).
     """
     arguments = [_example(argument, varying.get(place)) for place, argument in enumerate(arguments)]
@@ -144,8 +185,8 @@ def program(
     except SizesMatter:
         known[layouts] = None
         raise
-    made = _of_graph(graph, arguments, report, varying)
-    if not any(_constants(graph)):  # which may have been drawn with the seed
+    made = Program(_of_graph(graph.module, arguments, report, varying), graph.serves)
+    if not any(_constants(graph.module)):  # which may have been drawn with the seed
         known[layouts] = made
     return made
 
@@ -198,7 +239,8 @@ def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varyi
     """Temporary file with a compiled graph, for torch's current number of threads."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of PyTorch's own code
-        logging.getLogger("torch._inductor").setLevel(logging.ERROR)  # it warns of each operator
+        for talks in ("torch._inductor", "torch.fx.experimental.symbolic_shapes"):  # of operators, and of sizes it cannot print
+            logging.getLogger(talks).setLevel(logging.ERROR)
         path = Path(folder) / f"step{SUFFIX}"
         shapes = tuple({varying[place]: Dim.DYNAMIC} if place in varying else {} for place in range(len(arguments)))
         exported = torch.export.export(graph, tuple(arguments), dynamic_shapes=shapes if varying else None, strict=False)

@@ -15,6 +15,7 @@ from lgbench.training import checkpoint as checkpoint_module
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.data import stream
 from lgbench.training.population import Compiled, Population
+from lgbench.training.program import Program
 from lgbench.training.train import train
 
 AWKWARD = [float("nan"), float("inf"), -float("inf"), -0.0, 1e-45, 1 / 3]
@@ -232,7 +233,7 @@ def compiling(monkeypatch) -> list[object]:
 
     def program(step, arguments, report, varying, key):
         done.append(step)
-        return step
+        return Program(step, lambda positions: True)
 
     monkeypatch.setattr(PROGRAM, program)
     return done

@@ -17,7 +17,7 @@ from lgbench.extensions.registry import Registry
 from lgbench.training import program as programs
 from lgbench.training.data import draw_batch, stream
 from lgbench.training.population import Compiled, Population
-from lgbench.training.program import SizesMatter, program, traced
+from lgbench.training.program import Program, SizesMatter, program, traced
 from lgbench.training.train import train
 
 SIZES = (2, 3, 7, 16, 40)
@@ -38,8 +38,9 @@ def test_a_graph_for_all_sizes_computes_what_its_function_does_for_each():
     weights, biases = torch.randn(3, 4, 4), torch.randn(3, 4)
     graph = traced(gradients, (weights, biases, torch.randn(3, 9, 4)), {2: 1})
     for size in SIZES:
+        assert graph.serves(size)
         arguments = weights, biases, torch.randn(3, size, 4)
-        torch.testing.assert_close(graph(*arguments), gradients(*arguments))
+        torch.testing.assert_close(graph.module(*arguments), gradients(*arguments))
 
 
 def token_gradients(table, tokens, targets, weights):
@@ -64,22 +65,45 @@ def test_a_graph_for_all_sizes_takes_several_arguments_of_one_open_size():
 
     graph = traced(token_gradients, (table, *drawn(9)), {1: 1, 2: 1, 3: 1})
     for size in SIZES:
+        assert graph.serves(size)
         arguments = table, *drawn(size)
-        torch.testing.assert_close(graph(*arguments), token_gradients(*arguments))
+        torch.testing.assert_close(graph.module(*arguments), token_gradients(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("function", "served"),
+    [
+        (lambda x: x.cumsum(0) if x.shape[0] % 2 else x, lambda size: size % 2 == 0),
+        (lambda x: x[:9], lambda size: size >= 9),
+        (lambda x: x if x.shape[0] <= 50 else x.cumsum(0), lambda size: size <= 50),
+        (lambda x: torch.cat([part.cumsum(0) for part in x.split(20)]), lambda size: 22 <= size <= 40),
+    ],
+    ids=["divides", "cuts", "asks", "splits"],
+)
+def test_a_graph_serves_the_sizes_at_which_the_function_does_the_same_as_at_the_example(function, served):
+    graph = traced(function, [torch.randn(9)], {0: 0})
+    for size in range(1, 60):
+        x = torch.randn(size)
+        if graph.serves(size):
+            torch.testing.assert_close(graph.module(x), function(x))
+        assert graph.serves(size) == (size > 1 and served(size))
+
+
+@pytest.mark.parametrize("pad", [(0, 1), (2, 0, 0, 3), (1, 2, 3, 0)])
+@pytest.mark.parametrize("value", [None, -torch.inf])
+def test_padding_is_written_out(pad, value):
+    graph = traced(lambda x: (F.pad(x, pad, value=value), F.pad(input=x, pad=pad)), [torch.randn(9, 5)], {0: 0})
+    for size in SIZES:
+        x = torch.randn(size, 5)
+        assert graph.serves(size) and all(map(torch.equal, graph.module(x), (F.pad(x, pad, value=value), F.pad(x, pad))))
 
 
 @pytest.mark.parametrize(
     "function",
-    [
-        lambda x: x.cumsum(0) if x.shape[0] > 8 else x,
-        lambda x: sum(x[i] for i in range(len(x))),
-        lambda x: x[:9],
-        lambda x: x + torch.ones(9),
-        lambda x: x.item(),
-    ],
-    ids=["asks", "counts", "cuts", "expects", "looks"],
+    [lambda x: sum(x[i] for i in range(len(x))), lambda x: x + torch.ones(32), lambda x: x.item()],
+    ids=["counts", "expects", "looks"],
 )
-def test_a_function_that_does_other_things_for_other_sizes_has_no_such_graph(function):
+def test_a_function_that_does_other_things_for_each_size_has_no_such_graph(function):
     with pytest.raises(SizesMatter):
         traced(function, [torch.randn(9)], {0: 0})
 
@@ -99,7 +123,7 @@ def test_the_training_step_is_one_graph_for_all_lengths(registry, planned, task,
         for batch in stream([(experiment.task, 0)], experiment.train, CPU):
             if batch.inputs.shape[2] < 2:
                 continue
-            graph = graph or traced(lambda *tensors, step=step: (step(*tensors),), [*own, *batch.tensors], {len(own): 2})
+            graph = graph or traced(lambda *tensors, step=step: (step(*tensors),), [*own, *batch.tensors], {len(own): 2}).module
             before = [tensor.clone() for tensor in own]
             with torch.no_grad():
                 losses = graph(*own, *batch.tensors)[0]
@@ -121,7 +145,7 @@ def test_which_lengths_are_compiled_does_not_depend_on_which_came_first(registry
         if varying:
             raise SizesMatter
         compiled.append(arguments[-2].shape[2])
-        return function
+        return Program(function, lambda positions: True)
 
     monkeypatch.setattr("lgbench.training.population.program", program)
     (experiment,) = planned(registry, "max-retrieval", ["pre-norm"], train_batch=4, train_steps=12)
@@ -131,6 +155,23 @@ def test_which_lengths_are_compiled_does_not_depend_on_which_came_first(registry
     for length in lengths:
         advance(inputs[:, :, :length], targets)
     assert sorted(compiled) == [3, 5]
+
+
+def test_the_plain_step_runs_at_lengths_that_the_program_does_not_serve(registry, planned, monkeypatch):
+    def program(function, arguments, report, varying, key):
+        assert varying
+        return Program(lambda *tensors: compiled.append(tensors[-2].shape[2]), lambda positions: positions <= 3)
+
+    compiled, plain = [], []
+    monkeypatch.setattr("lgbench.training.population.program", program)
+    (experiment,) = planned(registry, "max-retrieval", ["pre-norm"], train_batch=4, train_steps=12)
+    population = Population([experiment], CPU)
+    population.advance = lambda inputs, targets: plain.append(inputs.shape[2])
+    advance = Compiled(population, pytest.fail)
+    inputs, targets = (drawn[0] for drawn in draw_batch(experiment.task, [0], 6, [0], experiment.train, CPU))
+    for length in (5, 3, 1, 2, 4):
+        advance(inputs[:, :, :length], targets)
+    assert (compiled, plain) == ([3, 2], [5, 1, 4])
 
 
 @pytest.fixture
@@ -188,7 +229,7 @@ def test_a_longer_test_is_another_program_for_parts_may_read_its_length(planned,
 def test_a_function_with_constant_tensors_is_traced_each_time(traced_functions):
     for constant in (torch.tensor(2.0), torch.tensor(3.0)):
         found = program(lambda x, constant=constant: x * constant, [torch.ones(1)], pytest.fail, {}, "key")
-        assert found(torch.ones(1)) == constant
+        assert found.run(torch.ones(1)) == constant
 
 
 SOLVE = """
@@ -199,7 +240,7 @@ def solved(a, b):
     return torch.linalg.solve_triangular(a, b, upper=False, unitriangular=True)
 
 a, b = torch.randn(3, 8, 8).tril(), torch.randn(3, 8, 2)
-found = program(solved, (a, b), lambda: print("compiled"), {}, "solved")(a, b)
+found = program(solved, (a, b), lambda: print("compiled"), {}, "solved").run(a, b)
 torch.testing.assert_close(found, solved(a, b))
 """
 
