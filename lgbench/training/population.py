@@ -22,7 +22,7 @@ from lgbench.randomness import Random, device_of_data, key_of
 from lgbench.terminal import duration
 from lgbench.training.data import CHUNK, batch_shapes
 from lgbench.training.models import Models, curve_steps
-from lgbench.training.program import NOTHING, SMALLEST, Function, Program, SizesMatter, Varying, program, traced
+from lgbench.training.program import EXAMPLES, NOTHING, SMALLEST, Function, Graph, Varying, graph_of, program, traced
 from lgbench.training.step import Layout, Rates, TrainState, counting, overwrite, step_of, views
 
 NOISE_AT_ONCE = 2**18
@@ -114,10 +114,8 @@ class Population:
     def served(self, batch: Sequence[Tensor]) -> Callable[[int], bool]:
         """Whether one program for all lengths serves contexts of so many positions. Traces without computing."""
         own, step = self.flat()
-        try:
-            return traced(step, [*own, *batch], self.varying(batch)).serves
-        except SizesMatter:
-            return lambda positions: False
+        graph = traced(step, [*own, *batch], self.varying(batch))
+        return graph.serves if graph else lambda positions: False
 
     def varying(self, batch: Sequence[Tensor]) -> Varying:
         """Tensors of :meth:`flat`'s step that vary with the context length: the inputs, and all of the batch if A = T."""
@@ -173,12 +171,12 @@ class Population:
 
 
 class Compiled:
-    """Compiled training step: one program for batches of all lengths that it serves, or one program for each length.
+    """Compiled training step: a program for batches of all lengths that it serves, or a program for each length.
 
     A program is made at the first batch of its shape. The plain step runs if there is no C++ compiler, if the model cannot
-    be traced, and for lengths that the one program does not serve. With varying lengths it also runs for contexts of a single
-    position. Whether there is one program for longer ones is known only at the first of them, and a step must not depend on
-    the order of batches.
+    be traced, and for lengths that no program serves. With varying lengths it also runs for contexts of a single position.
+    Whether programs serve many lengths is known only at the first longer batch, and a step must not depend on the order of
+    batches.
     """
 
     def __init__(self, population: Population, say: Callable[[str], None]) -> None:
@@ -188,8 +186,8 @@ class Compiled:
         self._own, self._step = population.flat()
         self._shortest = SMALLEST if population.batch_shapes > 1 else 0
         self._one_for_all = population.batch_shapes > 1
-        """Whether one program is tried for all lengths."""
-        self._programs: dict[Hashable, Program] = {}
+        """Whether programs for many lengths are tried."""
+        self._graphs: dict[Hashable, Graph | None] = {}
         self._works = False
         """Whether a program has run."""
         self._began: float | None = None
@@ -212,20 +210,24 @@ class Compiled:
         return losses
 
     def _advance(self, *batch: Tensor) -> Tensor:
-        shapes = "all" if self._one_for_all else tuple(tensor.shape for tensor in batch)
-        if shapes not in self._programs:
-            varying = self.population.varying(batch) if self._one_for_all else NOTHING
-            try:
-                self._programs[shapes] = program(
-                    self._step, [*self._own, *batch], self._begin, varying, self.population.step_key
-                )
-            except SizesMatter:
-                self._one_for_all = False
-                return self._advance(*batch)
-        found = self._programs[shapes]
-        if not found.serves(batch[0].shape[POSITIONS]):
-            return self.population.advance(*batch)
-        return found.run(*self._own, *batch)
+        if self._one_for_all and self._graph(batch, EXAMPLES[0]) is None:
+            self._one_for_all = False
+        arguments, varying = [*self._own, *batch], self._varying(batch)
+        for example in EXAMPLES if varying else EXAMPLES[:1]:
+            graph = self._graph(batch, example)
+            if graph and graph.serves(batch[0].shape[POSITIONS]):
+                return program(graph, arguments, self._begin, varying, example)(*arguments)
+        return self.population.advance(*batch)
+
+    def _graph(self, batch: Sequence[Tensor], example: int) -> Graph | None:
+        varying = self._varying(batch)
+        key = example if varying else tuple(tensor.shape for tensor in batch)
+        if key not in self._graphs:
+            self._graphs[key] = graph_of(self._step, [*self._own, *batch], varying, self.population.step_key, example)
+        return self._graphs[key]
+
+    def _varying(self, batch: Sequence[Tensor]) -> Varying:
+        return self.population.varying(batch) if self._one_for_all else NOTHING
 
     def _begin(self) -> None:
         self.say("compiling the training step")

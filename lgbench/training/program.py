@@ -14,16 +14,18 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
 from platformdirs import user_cache_path
 from torch import Tensor, fx
+from torch._subclasses.fake_impls import op_implementations_dict
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -42,55 +44,65 @@ NOTHING: Varying = {}
 SMALLEST = 2
 """Smallest varying size: a dimension of size 1 may be broadcast, and needs another graph than larger sizes."""
 
+EXAMPLES = (32, 96)
+"""Varying sizes during tracing and compilation, in the order of their use. Fixed: another size may lead to other operators."""
 
-EXAMPLE = 32
-"""Varying size during tracing and compilation. Fixed: from another size other operators and another program may follow."""
-
-
-class SizesMatter(Exception):
-    """The operators of a function are others for each varying size."""
+Function = Callable[..., Tensor]
+"""Function from tensors, some changed in place, to a tensor."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Graph:
     """Operators of a function."""
 
     module: fx.GraphModule
     serves: Callable[[int], bool] = lambda size: True
     """Whether the operators are the function's at a varying size. A function may ask for it, and do otherwise for others."""
+    program: Function | None = None
+    """The operators compiled, once they are."""
 
 
-def traced(function: Callable[..., Any], arguments: Sequence[Tensor], varying: Varying = NOTHING) -> Graph:
-    """Operators of a function as one graph. Computes nothing.
+def traced(
+    function: Callable[..., Any], arguments: Sequence[Tensor], varying: Varying = NOTHING, example: int = EXAMPLES[0]
+) -> Graph | None:
+    """Operators of a function as one graph, for the sizes at which they are those of the example. Computes nothing.
 
-    Raises SizesMatter if the graph is of one size alone, and any other error if the function has no single graph.
+    None if the function takes a varying size as a number. Raises any error if the function has no single graph.
     """
     if varying:
-        return _for_sizes(function, arguments, varying)
+        return _for_sizes(
+            function, [_example(each, varying.get(place), example) for place, each in enumerate(arguments)], varying
+        )
     with torch.no_grad():
         # A model may hold constants, which are not fake.
         return Graph(make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments))
 
 
-def _for_sizes(function: Callable[..., Any], arguments: Sequence[Tensor], varying: Varying) -> Graph:
+def _for_sizes(function: Callable[..., Any], arguments: Sequence[Tensor], varying: Varying) -> Graph | None:
     sizes = ShapeEnv()
     mode = FakeTensorMode(shape_env=sizes, allow_non_fake_inputs=True)
     stand_ins = [_stand_in(mode, argument, varying.get(place)) for place, argument in enumerate(arguments)]
-    with torch.no_grad(), mode, _OpenSizes():
+    with torch.no_grad(), _solving_open_sizes(), mode, _OpenSizes():
         try:
             # "real", because the arguments are fake already.
-            graph = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True)(*stand_ins)
-        except Exception as error:  # the function may raise anything
-            raise SizesMatter(str(error)) from error
+            module = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True)(*stand_ins)
+        except Exception:  # the function may raise anything
+            return None
     if sizes.replacements:
-        raise SizesMatter("it takes a size as a number")
+        return None
     guards = [guard.expr for guard in sizes.guards]
 
     @cache
     def serves(size: int) -> bool:
         return size >= SMALLEST and all(guard.subs(dict.fromkeys(guard.free_symbols, size)) for guard in guards)
 
-    return Graph(graph, serves)
+    return Graph(module, serves)
+
+
+def _example(argument: Tensor, varies: int | None, example: int) -> Tensor:
+    if varies is None:
+        return argument
+    return argument.new_zeros([example if place == varies else size for place, size in enumerate(argument.shape)])
 
 
 def _stand_in(mode: FakeTensorMode, argument: Tensor, varies: int | None) -> Tensor:
@@ -98,7 +110,20 @@ def _stand_in(mode: FakeTensorMode, argument: Tensor, varies: int | None) -> Ten
     if varies is None:
         return mode.from_tensor(argument, static_shapes=True)
     sizes = [DimDynamic.DUCK if place == varies else DimDynamic.STATIC for place in range(argument.ndim)]
-    return mode.from_tensor(_example(argument, varies), symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
+    return mode.from_tensor(argument, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
+
+
+@contextmanager
+def _solving_open_sizes() -> Iterator[None]:
+    """Context in which triangular equations may have an open size: PyTorch's stand-in for their solution takes numbers."""
+    operator = torch.ops.aten.linalg_solve_triangular.default
+
+    def stand_in(mode: FakeTensorMode, func: Any, coefficients: Tensor, right: Tensor, **settings: bool) -> Tensor:
+        batch = torch.broadcast_shapes(coefficients.shape[:-2], right.shape[:-2])  # type: ignore[no-untyped-call]
+        return right.new_empty(*batch, right.shape[-1], right.shape[-2]).mT  # by columns, as LAPACK leaves it
+
+    with patch.dict(op_implementations_dict, {operator: stand_in}):
+        yield
 
 
 class _OpenSizes(TorchFunctionMode):
@@ -144,51 +169,43 @@ SUFFIX = ".pt2"
 SETTINGS = {"aot_inductor.compile_wrapper_opt_level": "O0"}
 """No optimization for the code around the kernels: it takes a third of the C++ compiler's time, for no gain."""
 
-Function = Callable[..., Tensor]
-"""Function from tensors, some changed in place, to a tensor."""
+_LATEST: dict[Hashable, dict[Hashable, Graph | None]] = {}
+"""Graphs of this process for the latest key, by layout of the arguments and example; None where the sizes are numbers."""
 
 
-@dataclass(frozen=True)
-class Program:
-    """Compiled function."""
-
-    run: Function
-    serves: Callable[[int], bool]
-    """Whether the program does what the function does at a varying size."""
-
-
-_LATEST: dict[Hashable, dict[Hashable, Program | None]] = {}
-"""Programs of this process for the latest key, by layout of the arguments; None where sizes matter."""
-
-
-def program(
-    function: Function, arguments: Sequence[Tensor], report: Callable[[], None], varying: Varying, key: Hashable
-) -> Program:
-    """Program of a function for arguments with these shapes, types and device, with the same changes in place.
+def graph_of(
+    function: Function, arguments: Sequence[Tensor], varying: Varying, key: Hashable, example: int = EXAMPLES[0]
+) -> Graph | None:
+    """Graph of a function for arguments with these shapes, types and device, as of :func:`traced`.
 
     Functions with equal keys have equal operators, except for constant tensors. So the seeds and learning rates of an entry
-    are traced once: tracing takes seconds for an unrolled recurrence. Calls `report` before compiling, which takes half a
-    minute; a program in the cache needs none. Raises SizesMatter if the program is of one size alone, and any other
-    error if the function cannot be traced (a branch on a value) or compiled (no C++ compiler).
+    are traced once: tracing takes seconds for an unrolled recurrence. Raises any error if the function cannot be traced (a
+    branch on a value).
     """
-    arguments = [_example(argument, varying.get(place)) for place, argument in enumerate(arguments)]
-    layouts = (torch.get_num_threads(), *(_layout(argument, varying.get(place)) for place, argument in enumerate(arguments)))
+    layout = (torch.get_num_threads(), example, *_layouts(arguments, varying))
     if key not in _LATEST:
         _LATEST.clear()
     known = _LATEST.setdefault(key, {})
-    if layouts in known:
-        if (found := known[layouts]) is None:
-            raise SizesMatter("it does other things for other sizes, as before")
-        return found
-    try:
-        graph = traced(lambda *given: (function(*given),), arguments, varying)
-    except SizesMatter:
-        known[layouts] = None
-        raise
-    made = Program(_of_graph(graph.module, arguments, report, varying), graph.serves)
-    if not any(_constants(graph.module)):  # which may have been drawn with the seed
-        known[layouts] = made
-    return made
+    if layout in known:
+        return known[layout]
+    graph = traced(lambda *given: (function(*given),), arguments, varying, example)
+    if graph is None or not any(_constants(graph.module)):  # which may have been drawn with the seed
+        known[layout] = graph
+    return graph
+
+
+def program(
+    graph: Graph, arguments: Sequence[Tensor], report: Callable[[], None], varying: Varying, example: int = EXAMPLES[0]
+) -> Function:
+    """Program of a graph, with the same changes in place.
+
+    Calls `report` before compiling, which takes half a minute; a program in the cache needs none. Raises any error if the
+    graph cannot be compiled (no C++ compiler).
+    """
+    if graph.program is None:
+        examples = [_example(argument, varying.get(place), example) for place, argument in enumerate(arguments)]
+        graph.program = _of_graph(graph.module, examples, report, varying)
+    return graph.program
 
 
 def _of_graph(graph: fx.GraphModule, arguments: Sequence[Tensor], report: Callable[[], None], varying: Varying) -> Function:
@@ -228,16 +245,11 @@ def _remove_old(folder: Path) -> None:
                 file.unlink()
 
 
-def _example(argument: Tensor, varies: int | None) -> Tensor:
-    if varies is None:
-        return argument
-    return argument.new_zeros([EXAMPLE if place == varies else size for place, size in enumerate(argument.shape)])
-
-
 @contextmanager
 def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varying) -> Iterator[Path]:
     """Temporary file with a compiled graph, for torch's current number of threads."""
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.no_grad():
+    open_sizes = _solving_open_sizes() if varying else nullcontext()
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.no_grad(), open_sizes:
         warnings.simplefilter("ignore")  # of PyTorch's own code
         for talks in ("torch._inductor", "torch.fx.experimental.symbolic_shapes"):  # of operators, and of sizes it cannot print
             logging.getLogger(talks).setLevel(logging.ERROR)
@@ -265,7 +277,7 @@ def _name(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varying) 
         torch.get_num_threads(),  # loops are compiled for a number of threads
         SETTINGS,
     ]
-    parts += [_layout(tensor, varying.get(place)) for place, tensor in enumerate(arguments)]
+    parts += _layouts(arguments, varying)
     for name, constant in _constants(graph):
         parts += [name, _layout(constant), constant.detach().cpu().reshape(-1).tolist()]
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:32]
@@ -275,6 +287,10 @@ def _constants(graph: fx.GraphModule) -> Iterator[tuple[str, Tensor]]:
     """Tensors that a graph holds, by name."""
     yield from graph.named_buffers()
     yield from ((name, value) for name, value in vars(graph).items() if isinstance(value, Tensor))
+
+
+def _layouts(arguments: Sequence[Tensor], varying: Varying) -> list[tuple[Any, ...]]:
+    return [_layout(argument, varying.get(place)) for place, argument in enumerate(arguments)]
 
 
 def _layout(tensor: Tensor, varies: int | None = None) -> tuple[Any, ...]:

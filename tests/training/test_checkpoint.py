@@ -15,7 +15,7 @@ from lgbench.training import checkpoint as checkpoint_module
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.data import stream
 from lgbench.training.population import Compiled, Population
-from lgbench.training.program import Program
+from lgbench.training.program import Graph
 from lgbench.training.train import train
 
 AWKWARD = [float("nan"), float("inf"), -float("inf"), -0.0, 1e-45, 1 / 3]
@@ -219,7 +219,7 @@ def test_an_unusable_checkpoint_is_reported_and_training_starts_anew_with_the_sa
     assert str(path) in sentence and sentence.endswith("training starts from its beginning")
 
 
-PROGRAM = "lgbench.training.population.program"
+GRAPH = "lgbench.training.population.graph_of"
 
 
 def no_compiler(*arguments):
@@ -231,11 +231,11 @@ def compiling(monkeypatch) -> list[object]:
     """Compiling takes no time here and changes nothing; the steps for which it was done."""
     done: list[object] = []
 
-    def program(step, arguments, report, varying, key):
+    def graph_of(step, *settings):
         done.append(step)
-        return Program(step, lambda positions: True)
+        return Graph(None, program=step)
 
-    monkeypatch.setattr(PROGRAM, program)
+    monkeypatch.setattr(GRAPH, graph_of)
     return done
 
 
@@ -255,15 +255,15 @@ def test_training_continues_compiled_or_not_as_it_began_and_says_so(toy_registry
 
 def test_a_step_that_could_not_be_compiled_is_not_compiled_where_training_goes_on(toy_registry, planned, path, monkeypatch):
     experiments = planned(toy_registry, "toy-walk", "toy-table", train_steps=20)
-    monkeypatch.setattr(PROGRAM, no_compiler)
+    monkeypatch.setattr(GRAPH, no_compiler)
     with pytest.raises(KeyboardInterrupt):
         train(experiments, CPU, stopping_after(7), compile=True, checkpoint=Checkpoint(path, 0))
-    monkeypatch.setattr(PROGRAM, lambda *arguments: pytest.fail("it began without"))
+    monkeypatch.setattr(GRAPH, lambda *arguments: pytest.fail("it began without"))
     assert not train(experiments, CPU, compile=True, checkpoint=Checkpoint(path, 0)).compiled
 
 
 def test_a_step_of_one_position_which_is_never_compiled_does_not_hide_that_others_cannot_be(monkeypatch):
-    monkeypatch.setattr(PROGRAM, no_compiler)
+    monkeypatch.setattr(GRAPH, no_compiler)
     plain, said = (lambda inputs: inputs.sum((1, 2))), []
     population = SimpleNamespace(
         flat=lambda: ([], plain), batch_shapes=2, varying=lambda batch: {0: 2}, advance=plain, step_key=0

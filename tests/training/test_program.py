@@ -17,7 +17,7 @@ from lgbench.extensions.registry import Registry
 from lgbench.training import program as programs
 from lgbench.training.data import draw_batch, stream
 from lgbench.training.population import Compiled, Population
-from lgbench.training.program import Program, SizesMatter, program, traced
+from lgbench.training.program import EXAMPLES, Graph, graph_of, program, traced
 from lgbench.training.train import train
 
 SIZES = (2, 3, 7, 16, 40)
@@ -98,14 +98,27 @@ def test_padding_is_written_out(pad, value):
         assert graph.serves(size) and all(map(torch.equal, graph.module(x), (F.pad(x, pad, value=value), F.pad(x, pad))))
 
 
+def test_triangular_equations_may_have_an_open_size():
+    def gradients(a, b):
+        return grad(lambda a, b: torch.linalg.solve_triangular(a, b, upper=True).square().sum(), argnums=(0, 1))(a, b)
+
+    def drawn(size):
+        return torch.randn(size, size) + 4 * torch.eye(size), torch.randn(3, size, 2)
+
+    graph = traced(lambda a, b: gradients(a[:, : a.shape[0]], b), [torch.randn(9, 50), torch.randn(3, 9, 2)], {0: 0, 1: 1})
+    for size in SIZES:
+        a, b = drawn(size)
+        a = F.pad(a, (0, 50 - size))
+        torch.testing.assert_close(graph.module(a, b), gradients(a[:, :size], b))
+
+
 @pytest.mark.parametrize(
     "function",
     [lambda x: sum(x[i] for i in range(len(x))), lambda x: x + torch.ones(32), lambda x: x.item()],
     ids=["counts", "expects", "looks"],
 )
 def test_a_function_that_does_other_things_for_each_size_has_no_such_graph(function):
-    with pytest.raises(SizesMatter):
-        traced(function, [torch.randn(9)], {0: 0})
+    assert traced(function, [torch.randn(9)], {0: 0}) is None
 
 
 @pytest.mark.parametrize(
@@ -141,13 +154,13 @@ def test_which_lengths_are_compiled_does_not_depend_on_which_came_first(registry
     """Or a training that goes on from a checkpoint differs from one that was never stopped."""
     compiled = []
 
-    def program(function, arguments, report, varying, key):
+    def graph_of(function, arguments, varying, key, example):
         if varying:
-            raise SizesMatter
+            return None
         compiled.append(arguments[-2].shape[2])
-        return Program(function, lambda positions: True)
+        return Graph(None, program=function)
 
-    monkeypatch.setattr("lgbench.training.population.program", program)
+    monkeypatch.setattr("lgbench.training.population.graph_of", graph_of)
     (experiment,) = planned(registry, "max-retrieval", ["pre-norm"], train_batch=4, train_steps=12)
     population = Population([experiment], CPU)
     advance = Compiled(population, pytest.fail)
@@ -157,13 +170,14 @@ def test_which_lengths_are_compiled_does_not_depend_on_which_came_first(registry
     assert sorted(compiled) == [3, 5]
 
 
-def test_the_plain_step_runs_at_lengths_that_the_program_does_not_serve(registry, planned, monkeypatch):
-    def program(function, arguments, report, varying, key):
+def test_a_length_has_the_first_program_that_serves_it_and_else_the_plain_step(registry, planned, monkeypatch):
+    def graph_of(function, arguments, varying, key, example):
         assert varying
-        return Program(lambda *tensors: compiled.append(tensors[-2].shape[2]), lambda positions: positions <= 3)
+        serves = (lambda positions: positions <= 3) if example == EXAMPLES[0] else (lambda positions: positions > 4)
+        return Graph(None, serves, lambda *tensors: compiled.append((tensors[-2].shape[2], example)))
 
     compiled, plain = [], []
-    monkeypatch.setattr("lgbench.training.population.program", program)
+    monkeypatch.setattr("lgbench.training.population.graph_of", graph_of)
     (experiment,) = planned(registry, "max-retrieval", ["pre-norm"], train_batch=4, train_steps=12)
     population = Population([experiment], CPU)
     population.advance = lambda inputs, targets: plain.append(inputs.shape[2])
@@ -171,7 +185,7 @@ def test_the_plain_step_runs_at_lengths_that_the_program_does_not_serve(registry
     inputs, targets = (drawn[0] for drawn in draw_batch(experiment.task, [0], 6, [0], experiment.train, CPU))
     for length in (5, 3, 1, 2, 4):
         advance(inputs[:, :, :length], targets)
-    assert (compiled, plain) == ([3, 2], [5, 1, 4])
+    assert compiled == [(5, EXAMPLES[1]), (3, EXAMPLES[0]), (2, EXAMPLES[0])] and plain == [1, 4]
 
 
 @pytest.fixture
@@ -179,9 +193,9 @@ def traced_functions(monkeypatch):
     """Functions that were traced. Their graphs run as they are, without a compiler."""
     functions = []
 
-    def noted(function, arguments, varying):
+    def noted(function, *settings):
         functions.append(function)
-        return traced(function, arguments, varying)
+        return traced(function, *settings)
 
     monkeypatch.setattr(programs, "_LATEST", {})
     monkeypatch.setattr(programs, "traced", noted)
@@ -228,19 +242,20 @@ def test_a_longer_test_is_another_program_for_parts_may_read_its_length(planned,
 
 def test_a_function_with_constant_tensors_is_traced_each_time(traced_functions):
     for constant in (torch.tensor(2.0), torch.tensor(3.0)):
-        found = program(lambda x, constant=constant: x * constant, [torch.ones(1)], pytest.fail, {}, "key")
-        assert found.run(torch.ones(1)) == constant
+        graph = graph_of(lambda x, constant=constant: x * constant, [torch.ones(1)], {}, "key")
+        assert program(graph, [torch.ones(1)], pytest.fail, {})(torch.ones(1)) == constant
 
 
 SOLVE = """
 import torch
-from lgbench.training.program import program
+from lgbench.training.program import program, traced
 
 def solved(a, b):
     return torch.linalg.solve_triangular(a, b, upper=False, unitriangular=True)
 
 a, b = torch.randn(3, 8, 8).tril(), torch.randn(3, 8, 2)
-found = program(solved, (a, b), lambda: print("compiled"), {}, "solved").run(a, b)
+graph = traced(lambda *given: (solved(*given),), (a, b))
+found = program(graph, (a, b), lambda: print("compiled"), {})(a, b)
 torch.testing.assert_close(found, solved(a, b))
 """
 
