@@ -142,7 +142,10 @@ def _longest(experiments: Sequence[Experiment], device: torch.device) -> Step:
 
 
 def _steps_served(experiment: Experiment, device: torch.device) -> int:
-    """Number of steps served by one program: on a CPU of a model that trains alone, on a GPU of a stack. Traced on the CPU."""
+    """Number of steps whose length the first program for many lengths serves. Traced on the CPU.
+
+    On a CPU the program is of a model that trains alone, on a GPU of a stack.
+    """
     cpu, models = torch.device("cpu"), [experiment] * (1 if device.type == "cpu" else 2)
     serves = Population(models, cpu).served(_longest(models, cpu).tensors)
     lengths = Counter(training_lengths(experiment.task, experiment.train))

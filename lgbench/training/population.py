@@ -6,7 +6,7 @@ Nothing here waits for the device: training curve and first diverged step are te
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import pairwise
 
 import torch
@@ -112,7 +112,7 @@ class Population:
         return self._step(self.state, self.buffers, self._rates, *batch)
 
     def served(self, batch: Sequence[Tensor]) -> Callable[[int], bool]:
-        """Whether one program for all lengths serves contexts of so many positions. Traces without computing."""
+        """Whether the first program for many lengths serves contexts of so many positions. Traces without computing."""
         own, step = self.flat()
         graph = traced(step, [*own, *batch], self.varying(batch))
         return graph.serves if graph else lambda positions: False
@@ -187,7 +187,10 @@ class Compiled:
         self._shortest = SMALLEST if population.batch_shapes > 1 else 0
         self._one_for_all = population.batch_shapes > 1
         """Whether programs for many lengths are tried."""
-        self._graphs: dict[Hashable, Graph | None] = {}
+        self._graphs: dict[int, Graph | None] = {}
+        """Graphs of an open length, by example."""
+        self._programs: dict[Hashable, Function | None] = {}
+        """Program by shapes of the batch; None for the plain step."""
         self._works = False
         """Whether a program has run."""
         self._began: float | None = None
@@ -195,39 +198,50 @@ class Compiled:
     def __call__(self, *batch: Tensor) -> Tensor:
         if not self.compiles or batch[0].shape[POSITIONS] < self._shortest:
             return self.population.advance(*batch)
+        batch = tuple(tensor.contiguous() for tensor in batch)  # as the strides of a program are
         try:
-            losses = self._advance(*(tensor.contiguous() for tensor in batch))  # as the strides of a program are
+            losses = self._advance(*batch)
         except Exception as error:  # tracing and compiling may raise anything, before a tensor is changed
             if self._works or lacks_memory(error):
                 raise
             self.say(f"the training step cannot be compiled here and runs as it is: {message_of(error)}")
             self.compiles = False
             return self.population.advance(*batch)
-        self._works = True
         if self._began is not None:
             self.say(f"compiled the training step in {duration(time.monotonic() - self._began)}")
             self._began = None
         return losses
 
     def _advance(self, *batch: Tensor) -> Tensor:
-        if self._one_for_all and self._graph(batch, EXAMPLES[0]) is None:
+        shapes = tuple(tensor.shape for tensor in batch)
+        if shapes not in self._programs:
+            self._programs[shapes] = self._program(batch)
+        found = self._programs[shapes]
+        if found is None:
+            return self.population.advance(*batch)
+        losses = found(*self._own, *batch)
+        self._works = True
+        return losses
+
+    def _program(self, batch: Sequence[Tensor]) -> Function | None:
+        """Program for the shapes of a batch; None where the plain step has to run."""
+        if self._one_for_all and self._open(batch, EXAMPLES[0]) is None:
             self._one_for_all = False
-        arguments, varying = [*self._own, *batch], self._varying(batch)
-        for example in EXAMPLES if varying else EXAMPLES[:1]:
-            graph = self._graph(batch, example)
-            if graph and graph.serves(batch[0].shape[POSITIONS]):
-                return program(graph, arguments, self._begin, varying, example)(*arguments)
-        return self.population.advance(*batch)
+        arguments, positions = [*self._own, *batch], batch[0].shape[POSITIONS]
+        graphs: Iterable[Graph | None] = (self._open(batch, example) for example in EXAMPLES)
+        if not self._one_for_all:
+            graphs = [graph_of(self._step, arguments, NOTHING, self.population.step_key)]
+        for graph in graphs:
+            if graph and graph.serves(positions):
+                return program(graph, arguments, self._begin)
+        return None
 
-    def _graph(self, batch: Sequence[Tensor], example: int) -> Graph | None:
-        varying = self._varying(batch)
-        key = example if varying else tuple(tensor.shape for tensor in batch)
-        if key not in self._graphs:
-            self._graphs[key] = graph_of(self._step, [*self._own, *batch], varying, self.population.step_key, example)
-        return self._graphs[key]
-
-    def _varying(self, batch: Sequence[Tensor]) -> Varying:
-        return self.population.varying(batch) if self._one_for_all else NOTHING
+    def _open(self, batch: Sequence[Tensor], example: int) -> Graph | None:
+        """Graph of an open length."""
+        if example not in self._graphs:
+            varying = self.population.varying(batch)
+            self._graphs[example] = graph_of(self._step, [*self._own, *batch], varying, self.population.step_key, example)
+        return self._graphs[example]
 
     def _begin(self) -> None:
         self.say("compiling the training step")

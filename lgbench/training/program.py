@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ SMALLEST = 2
 """Smallest varying size: a dimension of size 1 may be broadcast, and needs another graph than larger sizes."""
 
 EXAMPLES = (32, 96)
-"""Varying sizes during tracing and compilation, in the order of their use. Fixed: another size may lead to other operators."""
+"""Examples of a varying size, in the order of their use. Fixed: another size may lead to other operators."""
 
 Function = Callable[..., Tensor]
 """Function from tensors, some changed in place, to a tensor."""
@@ -56,6 +56,9 @@ class Graph:
     """Operators of a function."""
 
     module: fx.GraphModule
+    varying: Varying = field(default_factory=dict)
+    example: int = 0
+    """Varying size during tracing and compilation."""
     serves: Callable[[int], bool] = lambda size: True
     """Whether the operators are the function's at a varying size. A function may ask for it, and do otherwise for others."""
     program: Function | None = None
@@ -70,23 +73,22 @@ def traced(
     None if the function takes a varying size as a number. Raises any error if the function has no single graph.
     """
     if varying:
-        return _for_sizes(
-            function, [_example(each, varying.get(place), example) for place, each in enumerate(arguments)], varying
-        )
+        return _for_sizes(function, arguments, varying, example)
     with torch.no_grad():
         # A model may hold constants, which are not fake.
         return Graph(make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments))
 
 
-def _for_sizes(function: Callable[..., Any], arguments: Sequence[Tensor], varying: Varying) -> Graph | None:
+def _for_sizes(function: Callable[..., Any], arguments: Sequence[Tensor], varying: Varying, example: int) -> Graph | None:
     sizes = ShapeEnv()
     mode = FakeTensorMode(shape_env=sizes, allow_non_fake_inputs=True)
-    stand_ins = [_stand_in(mode, argument, varying.get(place)) for place, argument in enumerate(arguments)]
+    given = _examples(arguments, varying, example)
+    stand_ins = [_stand_in(mode, argument, varying.get(place)) for place, argument in enumerate(given)]
     with torch.no_grad(), _solving_open_sizes(), mode, _OpenSizes():
         try:
             # "real", because the arguments are fake already.
             module = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True)(*stand_ins)
-        except Exception:  # the function may raise anything
+        except Exception:  # any of PyTorch's for a size taken as a number; one of the function comes again for fixed sizes
             return None
     if sizes.replacements:
         return None
@@ -96,13 +98,15 @@ def _for_sizes(function: Callable[..., Any], arguments: Sequence[Tensor], varyin
     def serves(size: int) -> bool:
         return size >= SMALLEST and all(guard.subs(dict.fromkeys(guard.free_symbols, size)) for guard in guards)
 
-    return Graph(module, serves)
+    return Graph(module, varying, example, serves)
 
 
-def _example(argument: Tensor, varies: int | None, example: int) -> Tensor:
-    if varies is None:
-        return argument
-    return argument.new_zeros([example if place == varies else size for place, size in enumerate(argument.shape)])
+def _examples(arguments: Sequence[Tensor], varying: Varying, example: int) -> list[Tensor]:
+    """Arguments with the example in the place of the varying size."""
+    shapes = [list(argument.shape) for argument in arguments]
+    for place, dimension in varying.items():
+        shapes[place][dimension] = example
+    return [each.new_zeros(shapes[place]) if place in varying else each for place, each in enumerate(arguments)]
 
 
 def _stand_in(mode: FakeTensorMode, argument: Tensor, varies: int | None) -> Tensor:
@@ -194,17 +198,15 @@ def graph_of(
     return graph
 
 
-def program(
-    graph: Graph, arguments: Sequence[Tensor], report: Callable[[], None], varying: Varying, example: int = EXAMPLES[0]
-) -> Function:
-    """Program of a graph, with the same changes in place.
+def program(graph: Graph, arguments: Sequence[Tensor], report: Callable[[], None]) -> Function:
+    """Program of a graph for arguments as those it was traced with, with the same changes in place.
 
     Calls `report` before compiling, which takes half a minute; a program in the cache needs none. Raises any error if the
     graph cannot be compiled (no C++ compiler).
     """
     if graph.program is None:
-        examples = [_example(argument, varying.get(place), example) for place, argument in enumerate(arguments)]
-        graph.program = _of_graph(graph.module, examples, report, varying)
+        examples = _examples(arguments, graph.varying, graph.example)
+        graph.program = _of_graph(graph.module, examples, report, graph.varying)
     return graph.program
 
 
@@ -277,7 +279,7 @@ def _name(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varying) 
         torch.get_num_threads(),  # loops are compiled for a number of threads
         SETTINGS,
     ]
-    parts += _layouts(arguments, varying)
+    parts += [varying, *_layouts(arguments, NOTHING)]  # with the example, from which kernels are chosen
     for name, constant in _constants(graph):
         parts += [name, _layout(constant), constant.detach().cpu().reshape(-1).tolist()]
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:32]

@@ -154,7 +154,7 @@ def test_which_lengths_are_compiled_does_not_depend_on_which_came_first(registry
     """Or a training that goes on from a checkpoint differs from one that was never stopped."""
     compiled = []
 
-    def graph_of(function, arguments, varying, key, example):
+    def graph_of(function, arguments, varying, *settings):
         if varying:
             return None
         compiled.append(arguments[-2].shape[2])
@@ -174,7 +174,7 @@ def test_a_length_has_the_first_program_that_serves_it_and_else_the_plain_step(r
     def graph_of(function, arguments, varying, key, example):
         assert varying
         serves = (lambda positions: positions <= 3) if example == EXAMPLES[0] else (lambda positions: positions > 4)
-        return Graph(None, serves, lambda *tensors: compiled.append((tensors[-2].shape[2], example)))
+        return Graph(None, varying, example, serves, lambda *tensors: compiled.append((tensors[-2].shape[2], example)))
 
     compiled, plain = [], []
     monkeypatch.setattr("lgbench.training.population.graph_of", graph_of)
@@ -186,6 +186,23 @@ def test_a_length_has_the_first_program_that_serves_it_and_else_the_plain_step(r
     for length in (5, 3, 1, 2, 4):
         advance(inputs[:, :, :length], targets)
     assert compiled == [(5, EXAMPLES[1]), (3, EXAMPLES[0]), (2, EXAMPLES[0])] and plain == [1, 4]
+
+
+def test_a_step_that_cannot_be_compiled_is_told_also_after_a_length_that_no_program_serves(registry, planned, monkeypatch):
+    def no_compiler(*arguments):
+        raise RuntimeError("no compiler")
+
+    unserved = Graph(None, serves=lambda positions: positions < 4)
+    monkeypatch.setattr("lgbench.training.population.graph_of", lambda *settings: unserved)
+    monkeypatch.setattr("lgbench.training.population.program", no_compiler)
+    (experiment,) = planned(registry, "max-retrieval", ["pre-norm"], train_batch=4, train_steps=12)
+    said = []
+    advance = Compiled(Population([experiment], CPU), said.append)
+    inputs, targets = (drawn[0] for drawn in draw_batch(experiment.task, [0], 6, [0], experiment.train, CPU))
+    with torch.no_grad():
+        for length in (5, 3):
+            advance(inputs[:, :, :length], targets)
+    assert said == ["the training step cannot be compiled here and runs as it is: RuntimeError: no compiler"]
 
 
 @pytest.fixture
@@ -243,7 +260,7 @@ def test_a_longer_test_is_another_program_for_parts_may_read_its_length(planned,
 def test_a_function_with_constant_tensors_is_traced_each_time(traced_functions):
     for constant in (torch.tensor(2.0), torch.tensor(3.0)):
         graph = graph_of(lambda x, constant=constant: x * constant, [torch.ones(1)], {}, "key")
-        assert program(graph, [torch.ones(1)], pytest.fail, {})(torch.ones(1)) == constant
+        assert program(graph, [torch.ones(1)], pytest.fail)(torch.ones(1)) == constant
 
 
 SOLVE = """
@@ -255,7 +272,7 @@ def solved(a, b):
 
 a, b = torch.randn(3, 8, 8).tril(), torch.randn(3, 8, 2)
 graph = traced(lambda *given: (solved(*given),), (a, b))
-found = program(graph, (a, b), lambda: print("compiled"), {})(a, b)
+found = program(graph, (a, b), lambda: print("compiled"))(a, b)
 torch.testing.assert_close(found, solved(a, b))
 """
 
