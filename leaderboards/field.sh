@@ -24,7 +24,7 @@ runs() {
     "$lgbench" run --protocol standard --seeds 0:5 --task "$1" --arch "$2" --average none --results "$results"
 }
 
-# What the claims need, with core-hours by --dry-run, which counts uncompiled steps: too many for all but recurrences.
+# What the claims need, with core-hours by --dry-run of 2026-11-27. It counts uncompiled steps: too many for all but loops over positions.
 runs "$CHOMSKY" rnn # 0.5
 runs copy-repeat,copy-unique rope,mamba-2 # 1
 runs "$CHOMSKY" pre-norm # 1.5
