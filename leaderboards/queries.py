@@ -73,9 +73,14 @@ class Queries:
             raise Stale(f"{entry} has no {metric} on {name} at some of {lengths}")
         return ", ".join(f"{cell.mean:.{digits}f}" for cell in cells if cell)
 
-    def judged(self, expected: Judgement, first: str, second: str, name: str, protocol: str = PROTOCOL) -> str:
-        """Difference of two entries on a family with its interval; the judgement must be the expected one."""
-        found = self._compared(first, second, protocol)[name]
+    def judged(
+        self, expected: Judgement, first: str, second: str, name: str, protocol: str = PROTOCOL, metric: str = PRIMARY_METRIC
+    ) -> str:
+        """Difference of two entries on a family with its interval; the judgement must be the expected one.
+
+        The metric is one of which less is better, unless no difference is expected.
+        """
+        found = self._compared(first, second, protocol, metric)[name]
         what = f"{first} against {second} on {name}"
         return _as_expected(expected, found.significant, found.difference, found.low, found.high, what)
 
@@ -87,13 +92,13 @@ class Queries:
         """Difference of two entries with its interval; the first must be significantly worse."""
         return self.judged("worse", first, second, name, protocol)
 
-    def undecided(self, first: str, second: str, name: str, protocol: str = PROTOCOL) -> str:
+    def undecided(self, first: str, second: str, name: str, protocol: str = PROTOCOL, metric: str = PRIMARY_METRIC) -> str:
         """Difference of two entries with its interval; neither must be significantly better."""
-        return self.judged("undecided", first, second, name, protocol)
+        return self.judged("undecided", first, second, name, protocol, metric)
 
     def corrected(self, pairs: Sequence[tuple[str, str]], name: str, protocol: str) -> str:
         """Pairs of entries that differ with p corrected for all pairs (Holm 1979), as in "a, b against c; d against e"."""
-        p = holm(np.array([self._compared(*pair, protocol)[name].p for pair in pairs]))
+        p = holm(np.array([self._compared(*pair, protocol, PRIMARY_METRIC)[name].p for pair in pairs]))
         left = [pair for pair, corrected in zip(pairs, p, strict=True) if corrected < 1 - CONFIDENCE]
         firsts: dict[str, list[str]] = {}
         for one, other in left:
@@ -270,9 +275,9 @@ class Queries:
             raise Stale(f"{entry} has no {kind} {metric} on {name}")
         return f"{cell.mean:.{digits}f}"
 
-    def _compare(self, first: str, second: str, protocol: str) -> Mapping[str, Difference]:
+    def _compare(self, first: str, second: str, protocol: str, metric: str) -> Mapping[str, Difference]:
         # All families at once, for p is corrected for the families of a comparison.
-        every = compare(self.results, first, second, PRIMARY_METRIC, protocol=protocol)
+        every = compare(self.results, first, second, metric, protocol=protocol)
         return {each.name: each.mean for each in every}
 
 

@@ -147,17 +147,16 @@ def summary(found: Judged) -> str:
     if not ran:
         return f"0 of {counted(len(counting), 'prediction')} run"
     others = [f"{ran.count(state)} {state}" for state in STATES[1:] if state in ran]
-    holding, failing = ([verdict for verdict in counting if verdict.state == state] for state in ("confirmed", "refuted"))
-    unfitted, blind = sum(not verdict.fitted for verdict in holding), sum(verdict.blind for verdict in holding)
-    if failing and (lost := sum(not verdict.fitted for verdict in failing)):
-        others[0] += f", {lost} without such a seed" if unfitted else f", {lost} with no seed on which every entry fits"
-    without = f", {unfitted} of them with no seed on which every entry fits" if unfitted else ""
-    without += f", {blind} of them where ignoring the context suffices" if blind else ""
-    waiting = len(counting) - len(ran)
-    later = f"; {waiting} {'has' if waiting == 1 else 'have'} not run" if waiting else ""
-    hold = f"{len(holding)} of {counted(len(ran), 'prediction', 'holds', 'hold')}"
-    failed = f" ({'; '.join(others)})" if others else ""
-    return f"{hold}{without}{failed}{later}"
+    holds = counted(len(ran), "prediction", "holds", "hold")
+    told = [f"{ran.count('confirmed')} of {holds}" + (f" ({', '.join(others)})" if others else "")]
+    unfitted = [verdict.state for verdict in counting if not verdict.fitted]
+    if some := [f"{unfitted.count(state)} {state}" for state in ("confirmed", "refuted") if state in unfitted]:
+        told.append(f"no seed fits every entry of {' and '.join(some)}")
+    if blind := sum(verdict.blind for verdict in counting if verdict.state == "confirmed"):
+        told.append(f"ignoring the context suffices for {blind} confirmed")
+    if waiting := len(counting) - len(ran):
+        told.append(f"{waiting} {'has' if waiting == 1 else 'have'} not run")
+    return "; ".join(told)
 
 
 def pair(test: ClaimTest, names: Sequence[str] = ()) -> str:
