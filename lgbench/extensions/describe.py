@@ -86,7 +86,9 @@ def docstring(item: Described) -> str:
 def reads(task: Task) -> str:
     """Number of tokens or features of a task's inputs."""
     inputs = task.signature.inputs
-    return f"{inputs.size} tokens" if isinstance(inputs, Tokens) else f"{inputs.width} features"
+    if not isinstance(inputs, Tokens):
+        return f"{inputs.width} features"
+    return f"{inputs.size} tokens" + (f" with one of {inputs.positions} position ids each" if inputs.positions else "")
 
 
 def trained_lengths(task: Task) -> str:
@@ -96,22 +98,27 @@ def trained_lengths(task: Task) -> str:
 
 
 def samples(task: Task) -> list[Sample]:
-    """Contexts up to their last counted answer, drawn with seed 0. Raises UsageError if the draw fails."""
+    """Contexts up to an answer, drawn with seed 0: up to the last, or to one in the middle where marked positions answer.
+
+    Raises UsageError if the draw fails.
+    """
     from lgbench.randomness import Random, key_of  # imports torch
 
-    length = min(SAMPLE_LENGTH, task.max_length or SAMPLE_LENGTH)
+    length = max(SAMPLE_LENGTH, task.train_lengths[0])
+    length = min(length, task.max_length or length)
     try:
         batch = task.sample(length, Random.stacked([key_of(0, "show", task.name)], SAMPLES))
     except Exception as error:  # a plugin's code may raise anything
         failed = f"{task.name} cannot be shown: drawing contexts of length {length} failed with {message_of(error)}"
         raise UsageError(f"{failed}; `lgbench check` with the name of its plugin says more") from error
-    answers = batch.distribution.shape[1]
+    answers, marked = batch.distribution.shape[1], task.signature.answers is Answers.MARKED
     found = []
     for index, context in enumerate(batch.inputs):
         counted = range(answers) if batch.weights is None else batch.weights[index].nonzero().flatten().tolist()
-        last = counted[-1] if counted else answers - 1
-        shown = context[: len(context) - (answers - 1 - last)]
-        p = batch.distribution[index, last].tolist()
+        # The last of marked answers is mostly the end, which says little.
+        at = (counted[len(counted) // 2] if marked else counted[-1]) if counted else answers - 1
+        shown = context[: len(context) - (answers - 1 - at)]
+        p = batch.distribution[index, at].tolist()
         legal = [(name, p) for name, p in zip(task.answers, p, strict=True) if p > 0]
         found.append(Sample(task.text(shown), legal[:MAX_ANSWERS], max(0, len(legal) - MAX_ANSWERS)))
     return found
@@ -304,4 +311,4 @@ def _facts(facts: Facts) -> str:
     parts = [facts.kind, facts.chomsky, facts.group and f"group {facts.group}"]
     parts += [f"{name}: {said[value]}" for name, value in named.items() if value is not None]
     sources = f" ({', '.join(facts.sources)})" if facts.sources else ""
-    return "; ".join(part for part in parts if part) + sources
+    return "; ".join(part for part in dict.fromkeys(parts) if part) + sources

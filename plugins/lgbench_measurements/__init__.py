@@ -25,7 +25,7 @@ SCORE_DIGITS = 4
 
 @final
 class TotalVariation(Measurement):
-    """Total variation distance 1/2 sum_v |p(v) - p*(v)| between the model's distribution and p*, mean over contexts."""
+    """Total variation distance 1/2 sum_v |p(v) - p*(v)| between the model's distribution and p*, mean over answers."""
 
     name = "tvd"
     label = "TVD"
@@ -45,7 +45,7 @@ class TotalVariation(Measurement):
 
 @final
 class Accuracy(Measurement):
-    """Share of contexts in which every legal token (p* > 0) is more probable than every illegal one."""
+    """Share of answers for which every legal token (p* > 0) is more probable than every illegal one."""
 
     name = label = title = "accuracy"
     lower_is_better = False
@@ -115,7 +115,7 @@ class RocAuc(Measurement):
 
 @final
 class IllegalMass(Measurement):
-    """Probability of illegal tokens (p* = 0) under the model, mean over contexts: how often a sampled token is illegal."""
+    """Probability of illegal tokens (p* = 0) under the model, mean over answers: how often a sampled token is illegal."""
 
     name = "illegal_mass"
     label = "illegal mass"
@@ -132,7 +132,7 @@ class IllegalMass(Measurement):
 
 @final
 class IllegalTop(Measurement):
-    """Share of contexts in which the most probable token is illegal, p* = 0 (arXiv 2510.08341, version 1)."""
+    """Share of answers whose most probable token is illegal, p* = 0 (arXiv 2510.08341, version 1)."""
 
     name = "illegal_top"
     label = "illegal top"

@@ -13,6 +13,8 @@ import torch
 import lgbench_algorithms
 from lgbench import Answers, Random
 from lgbench.conformance.check import Check
+from lgbench.extensions.describe import page
+from lgbench.extensions.registry import Registry
 from lgbench.testing import checks
 from lgbench_algorithms.layouts import END, EmptyTokens, Problem, Written
 
@@ -200,3 +202,14 @@ def test_tokens_of_equal_significance_share_a_position_id() -> None:
     expected[equals + 1 + length] = length + 1
     assert ids == [expected[place] for place in range(len(words))]
     assert torch.equal(batch.positions, batch.positions[:1].expand_as(batch.positions))
+
+
+def test_a_written_answer_is_shown_in_its_middle() -> None:
+    shown = page("decimal-addition-coupled", Registry.load())
+    assert "reads 13 tokens with one of 202 position ids each" in shown
+    numbers = re.findall(r"begin ([\d ]+) \+ ([\d ]+) = ([\d ]+)\n    (\d): 1", shown)
+    assert len(numbers) == 3
+    for *added, before, digit in numbers:
+        first, second = (int("".join(number.split())) for number in added)
+        written = "".join(before.split()) + digit
+        assert 1 < len(written) < 8 and str(first + second).zfill(9)[::-1].startswith(written)

@@ -36,12 +36,14 @@ class Boolean(WholeMembers):
     family = "boolean"
     version = 1
     train_lengths = (1, 50)
-    facts = Facts("counter", "deterministic context-free", sources=("arXiv 2009.11264",))
 
     def __init__(self, arguments: int) -> None:
         super().__init__((*OPERATORS[:arguments], "0", "1"))
         self.name, self.arguments = f"boolean-{arguments}", arguments
-        self.about = f"Boolean expressions in prefix form, of operators with up to {arguments} arguments"
+        self.about = f"Boolean expressions in prefix form, of operators with up to {arguments} argument{'s' * (arguments > 1)}"
+        # Of ~ alone the language is ~*(0|1).
+        kind, chomsky = ("star-free", "regular") if arguments == 1 else ("counter", "deterministic context-free")
+        self.facts = Facts(kind, chomsky, sources=("arXiv 2009.11264",))
 
     def missing(self, symbols: Tensor) -> Tensor:
         """Missing arguments before each symbol and after the last, (n, L) -> (n, L + 1)."""

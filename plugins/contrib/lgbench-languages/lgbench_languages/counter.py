@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lgbench import Facts, Random, Task
+from lgbench import Budget, Facts, Random, Task
 from lgbench_languages.members import WholeMembers, non_members
 
 
@@ -25,7 +25,8 @@ class Counter(WholeMembers):
     >>> Counter(2).text(inputs[0]), distribution[0].tolist()
     ('aabb', [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
 
-    Source: Bhattamishra et al. 2020 (arXiv 2009.11264) with n from 1 to 50 in training; uniform p* is our choice.
+    Source: Bhattamishra et al. 2020 (arXiv 2009.11264) with n from 1 to 50 in training. Uniform p* is our choice, and that the
+    length is uniform, rounded down to a multiple of k: n = 50 is drawn 1/k times as often as another.
     """
 
     family = "counter"
@@ -36,6 +37,8 @@ class Counter(WholeMembers):
         self.name, self.blocks = f"counter-{blocks}", blocks
         self.about = f"{' '.join(f'{letter}^n' for letter in self.symbols)}: {blocks} blocks of equal lengths"
         self.train_lengths = blocks, 50 * blocks
+        if blocks > 2:  # protocols would test hardly any longer contexts
+            self.budgets = {name: Budget(max_length=200 * blocks) for name in ("quick", "short", "standard", "long")}
         program = True if blocks == 2 else None
         chomsky = "deterministic context-free" if blocks == 2 else "context-sensitive"
         sources = ("arXiv 2009.11264", "arXiv 2410.02140, figure 3 and its repository")

@@ -104,10 +104,8 @@ def _from_expression(name: str, definition: str, symbols: frozenset[str]) -> NFA
     expression = "".join(definition.split())
     outside = re.sub(r"\\.|\[[^]]*\]", "", expression)  # of escapes and classes
     literals = set(re.sub(r"\{[^}]*\}", "", outside)) - RESERVED_CHARACTERS
-    if expression.startswith("^") or outside.endswith("$"):
-        raise ValueError(f"{name}: {definition!r} has an anchor: leave ^ and $ out, an expression describes whole strings")
-    if re.search(r"\{0*(,0*)?\}", outside):  # automata-lib would take a{0} for a
-        raise ValueError(f"{name}: {definition!r} repeats a part {{0}} times: leave it out")
+    if problem := _misread(definition, expression, outside):
+        raise ValueError(f"{name}: {definition!r} has {problem}")
     try:
         # automata-lib adds the symbols of escapes and classes; its own guess has digits of counts and hyphens of ranges, too.
         nfa = NFA.from_regex(expression, input_symbols=symbols | literals)
@@ -120,6 +118,21 @@ def _from_expression(name: str, definition: str, symbols: frozenset[str]) -> NFA
     if not nfa.input_symbols:
         raise ValueError(f"{name}: {definition!r} names no symbol: {EXPECTED}")
     return nfa
+
+
+def _misread(definition: str, expression: str, outside: str) -> str | None:
+    """What automata-lib would read as another language than is meant. outside: the expression without escapes and classes."""
+    classes = re.findall(r"\\.|(\[[^]]*\])", expression)
+    found = {
+        "an anchor: leave ^ and $ out, an expression describes whole strings": expression[:1] == "^" or outside[-1:] == "$",
+        "a count of 0 or of nothing: expected a number above 0, as in {2} or {2,}": re.search(r"\{0*(,0*)?\}", outside),
+        "a backslash with no symbol after it": re.search(r"\\(\s|$)", definition.replace(r"\\", "")),
+        r"a backslash in [ ], which would be a symbol there: write (a|\]) instead": any("\\" in each for each in classes),
+        "a range that goes backwards: expected one such as [a-z]": any(
+            first > last for each in classes for first, last in re.findall("(.)-(.)", each)
+        ),
+    }
+    return next((problem for problem, is_there in found.items() if is_there), None)
 
 
 def _from_table(name: str, table: Mapping[str, Any]) -> NFA:

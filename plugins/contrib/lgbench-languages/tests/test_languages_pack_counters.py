@@ -11,6 +11,8 @@ from languages_pack_cases import compare, strings, text
 
 from lgbench import Language, Random
 from lgbench.errors import UsageError
+from lgbench.experiment.protocols import PROTOCOLS
+from lgbench.extensions.describe import page
 from lgbench.extensions.registry import Registry
 from lgbench_languages.boolean import OPERATORS, Boolean
 from lgbench_languages.counter import Counter
@@ -149,3 +151,21 @@ def test_unlisted_siblings_are_made() -> None:
 def test_a_length_without_a_member_is_refused(name: str, length: int) -> None:
     with pytest.raises(ValueError, match=f"there is no member of length {length}"):
         TASKS[name].strings(length, Random(4))
+
+
+def test_longer_blocks_are_tested_on_longer_contexts_than_trained_on() -> None:
+    for task in map(Counter, (2, 3, 9, 26)):
+        for protocol in PROTOCOLS.values():
+            train, evaluate = protocol.settings(task)
+            assert evaluate.max_length >= (4 if task.blocks > 2 and protocol.name != "paper" else 1.2) * train.max_length
+
+
+def test_a_task_without_short_contexts_is_shown_at_its_shortest() -> None:
+    for name in ("counter-26", "boolean-1"):
+        assert page(name, Registry.load()).endswith(("n: 1", "~: 0.333, 0: 0.333, 1: 0.333"))
+
+
+def test_operators_with_one_argument_make_a_regular_language() -> None:
+    facts = Boolean(1).facts
+    assert facts and (facts.kind, facts.chomsky) == ("star-free", "regular")
+    assert "1 argument" in Boolean(1).about and Boolean(2).about.endswith("2 arguments")

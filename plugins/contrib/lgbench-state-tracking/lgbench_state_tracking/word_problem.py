@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from lgbench import Answers, Batch, Facts, Random, Signature, Task, Tokens
+from lgbench import Answers, Batch, Budget, Facts, Random, Signature, Task, Tokens
 from lgbench_state_tracking.groups import elements, order, table, title
 
 NAME = re.compile(r"word-problem-([zsa][0-9]+(x[zsa][0-9]+)*)")
@@ -35,6 +35,7 @@ class WordProblem(Task):
     family = "word-problem"
     version = 1
     train_lengths = (1, 128)
+    budgets = {"quick": Budget(max_length=256)}
 
     def __init__(self, group: str) -> None:
         self.name, self.group, self.order = f"word-problem-{group}", group, order(group)

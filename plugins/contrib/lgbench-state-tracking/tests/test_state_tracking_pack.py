@@ -11,6 +11,7 @@ from sympy.combinatorics import AlternatingGroup, CyclicGroup, Permutation, Symm
 import lgbench_state_tracking
 from lgbench import Random, Task
 from lgbench.conformance.check import Check
+from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.testing import checks
 from lgbench_state_tracking.boxes import Boxes
 from lgbench_state_tracking.flip_flop import FlipFlop
@@ -208,3 +209,10 @@ def test_boxes_follow_what_can_be_done(operations: str) -> None:
 def test_impossible_operations_get_a_sentence(context: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Boxes().reference(Boxes().context(context))
+
+
+def test_every_protocol_tests_longer_contexts_than_it_trains_on() -> None:
+    for task in lgbench_state_tracking.lgbench_tasks():
+        for protocol in PROTOCOLS.values():
+            train, evaluate = protocol.settings(task)
+            assert evaluate.max_length >= 2 * train.max_length, (task.name, protocol.name)
