@@ -149,7 +149,7 @@ def _steps_served(experiment: Experiment, device: torch.device) -> int:
     cpu, models = torch.device("cpu"), [experiment] * (1 if device.type == "cpu" else 2)
     serves = Population(models, cpu).served(_longest(models, cpu).tensors)
     lengths = Counter(training_lengths(experiment.task, experiment.train))
-    return sum(steps for length, steps in lengths.items() if serves(experiment.task.sample(length, Random(0)).inputs.shape[1]))
+    return sum(steps for length, steps in lengths.items() if serves(experiment.task.sample(length, Random(1)).inputs.shape[1]))
 
 
 def _too_large(experiment: Experiment, free: int) -> UsageError:

@@ -77,3 +77,9 @@ def test_a_stack_which_has_no_such_graph_is_not_compiled_for_each_length(device:
     (experiment,) = plan(asked, Registry.load()).experiments
     with torch.no_grad():
         assert compiling_pays(experiment, torch.device(device)) == pays
+
+
+@pytest.mark.parametrize("task", ["modular-arithmetic-brackets", "solve-equation"])
+def test_whether_to_compile_is_asked_of_a_task_that_draws_no_empty_batch(task: str) -> None:
+    (experiment,) = plan(RunOptions(task, "pre-norm", seeds=[0], average=(), protocol="standard"), Registry.load()).experiments
+    assert compiling_pays(experiment, CPU)
