@@ -191,10 +191,9 @@ def beside_published(results: Results) -> str:
         ("softmax", PUBLISHED, "set-attention"),
         ("adaptive temperature", PUBLISHED_ADAPTIVE, "set-attention+adaptive-temperature"),
     ):
+        cells = [cell for size in PUBLISHED if (cell := rows[entry].cell("length", size))]
         lines.append([f"{what}, published", *map(str, published.values())])
-        if entry in rows:
-            cells = [cell for size in PUBLISHED if (cell := rows[entry].cell("length", size))]
-            lines.append([f"{what}, `{board.protocol}`", *(f"{100 * cell.mean:.1f}" for cell in cells)])
+        lines.append([f"{what}, `{board.protocol}`", *(f"{100 * cell.mean:.1f}" for cell in cells)])
     return markdown_table(lines)
 
 

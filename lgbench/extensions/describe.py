@@ -115,8 +115,8 @@ def samples(task: Task) -> list[Sample]:
     found = []
     for index, context in enumerate(batch.inputs):
         counted = range(answers) if batch.weights is None else batch.weights[index].nonzero().flatten().tolist()
-        # The last of marked answers is mostly the end, which says little.
-        at = (counted[len(counted) // 2] if marked else counted[-1]) if counted else answers - 1
+        counted = counted or [answers - 1]
+        at = counted[len(counted) // 2 if marked else -1]  # the last of marked answers is mostly the end, which says little
         shown = context[: len(context) - (answers - 1 - at)]
         p = batch.distribution[index, at].tolist()
         legal = [(name, p) for name, p in zip(task.answers, p, strict=True) if p > 0]

@@ -154,15 +154,14 @@ def test_a_length_without_a_member_is_refused(name: str, length: int) -> None:
 
 
 def test_longer_blocks_are_tested_on_longer_contexts_than_trained_on() -> None:
-    for task in map(Counter, (2, 3, 9, 26)):
+    for task in map(Counter, (3, 9, 26)):
         for protocol in PROTOCOLS.values():
             train, evaluate = protocol.settings(task)
-            assert evaluate.max_length >= (4 if task.blocks > 2 and protocol.name != "paper" else 1.2) * train.max_length
+            assert evaluate.max_length >= 3 * train.max_length
 
 
 def test_a_task_without_short_contexts_is_shown_at_its_shortest() -> None:
-    for name in ("counter-26", "boolean-1"):
-        assert page(name, Registry.load()).endswith(("n: 1", "~: 0.333, 0: 0.333, 1: 0.333"))
+    assert page("counter-26", Registry.load()).endswith("  abcdefghijklm\n    n: 1")
 
 
 def test_operators_with_one_argument_make_a_regular_language() -> None:
