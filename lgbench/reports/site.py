@@ -189,7 +189,7 @@ def _start(results: Results, boards: Sequence[PageBoard]) -> dict[str, Any]:
 
 def _classes(results: Results, metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Classes of tasks, from the metadata of runs."""
-    facts = {results.labels[run_id].task: about.get("facts") for run_id, about in metadata.items()}
+    facts = {results.records[run_id].task: about.get("facts") for run_id, about in metadata.items()}
     return {task: own["kind"] for task, own in facts.items() if own}
 
 

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from lgbench.contracts import CONTEXT_FREE, PRIMARY_METRIC
 from lgbench.errors import RunFileError, UsageError, first_line
-from lgbench.experiment.record import ProtocolUse, deciding
+from lgbench.experiment.record import ExperimentRecord, ProtocolUse, deciding
 from lgbench.results import run_files
 from lgbench.results.entries import Use, suffixes
 from lgbench.results.metrics import Metric, described
-from lgbench.results.run_files import RunLabels
 from lgbench.terminal import printable
 
 Answer = TypeVar("Answer")
@@ -44,7 +43,7 @@ class Database:
         self.folder, self.reference = Path(folder), reference
         self.files: list[Path] = []
         self.left_out: list[str] = []
-        self.labels: dict[str, RunLabels] = {}
+        self.records: dict[str, ExperimentRecord] = {}
         self._measurements: dict[bytes, None] = {}  # each text once, for thousands of runs have the same
         if not self.folder.is_dir():
             missing = f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another"
@@ -53,7 +52,7 @@ class Database:
             self.left_out.append(missing)
         for path in run_files.find(self.folder):
             self._add(path)
-        self.own = frozenset(self.labels)
+        self.own = frozenset(self.records)
         for path in run_files.find(reference) if reference else ():
             self._add(path)
         if not self.files:
@@ -72,12 +71,12 @@ class Database:
 
     def _add(self, path: Path) -> None:
         try:
-            runs = run_files.checked(path).labelled()
+            runs = run_files.checked(path).recorded()
         except RunFileError as error:
             self.left_out.append(str(error))
         else:
             self.files.append(path)
-            self.labels.update((run.run_id, run.metadata.experiment) for run in runs)
+            self.records.update((run.run_id, run.metadata.experiment) for run in runs)
             self._measurements.update(dict.fromkeys(bytes(run.metadata.measurements) for run in runs))
 
     @property
@@ -115,9 +114,9 @@ class Database:
     @cached_property
     def protocols(self) -> Mapping[int, ProtocolUse]:
         """Protocols with version and changes, by their numbers in the table `models`. Fills that table."""
-        uses = most_telling_first({each.protocol for each in self.labels.values()})
+        uses = most_telling_first({each.protocol for each in self.records.values()})
         numbers = {use: number for number, use in enumerate(uses, 1)}
-        named = _columns(self.labels, numbers, self.own)  # noqa: F841  # DuckDB finds the arrays by the name of the variable
+        named = _columns(self.records, numbers, self.own)  # noqa: F841  # DuckDB finds the arrays by the name of the variable
         self.connection.execute("insert into models from named")
         return {number: use for use, number in numbers.items()}
 
@@ -211,13 +210,13 @@ def most_telling_first(uses: Iterable[ProtocolUse]) -> list[ProtocolUse]:
 
 
 def _columns(
-    labels: Mapping[str, RunLabels], numbers: Mapping[ProtocolUse, int], own: Collection[str]
+    records: Mapping[str, ExperimentRecord], numbers: Mapping[ProtocolUse, int], own: Collection[str]
 ) -> dict[str, NDArray[Any]]:
-    """Columns of the table `models` in order, from labels by run id, and the ids of own runs."""
-    used = {run_id: dict(_uses(each)) for run_id, each in labels.items()}
+    """Columns of the table `models` in order, from records by run id, and the ids of own runs."""
+    used = {run_id: dict(_uses(each)) for run_id, each in records.items()}
     named = suffixes({use for own in used.values() for use in own.values()})
     found: list[tuple[Any, ...]] = []
-    for run_id, each in labels.items():
+    for run_id, each in records.items():
         place = each.family, each.task, each.task_version, numbers[each.protocol]
         trained = each.train.steps, each.train.max_length, run_id in own
         for weights, use in used[run_id].items():
@@ -228,9 +227,9 @@ def _columns(
     return {str(place): np.array(own, dtype=object) for place, own in enumerate(zip(*found, strict=True))}
 
 
-def _uses(labels: RunLabels) -> Iterator[tuple[str, Use[tuple[str, str]]]]:
+def _uses(record: ExperimentRecord) -> Iterator[tuple[str, Use[tuple[str, str]]]]:
     """Packages behind the numbers of a run, by weights."""
-    protocol = labels.protocol.name, labels.protocol.version
-    for weights in ("raw", *labels.averagers):
-        plugins = tuple(sorted(deciding(labels.plugins, weights)))
-        yield weights, Use((labels.entry, weights), labels.task, protocol, plugins)
+    protocol = record.protocol.name, record.protocol.version
+    for weights in ("raw", *record.averagers):
+        plugins = tuple(sorted(deciding(record.plugins, weights)))
+        yield weights, Use((record.entry, weights), record.task, protocol, plugins)

@@ -313,9 +313,9 @@ class Results(Database):
         """Tuned learning rates by board, entry and task."""
         found: dict[tuple[str, int, int], dict[str, dict[str, list[TunedRate]]]] = defaultdict(dict)
         for model in ran:
-            tuning = self.labels[model.run_id].tuning
-            if tuning and model.weights == "raw":
-                rate = TunedRate(tuning.chosen, tuple(sorted({tuning.chosen, *(run.lr for run in tuning.runs)})))
+            tuning = self.records[model.run_id].tuning
+            if tuning and tuning.chosen and model.weights == "raw":
+                rate = TunedRate(tuning.chosen, tuning.tried)
                 own = found[model.board].setdefault(model.entry, {}).setdefault(model.task, [])
                 own += [] if rate in own else [rate]
         return found

@@ -27,7 +27,7 @@ from msgspec import Meta
 
 from lgbench.atomic_files import created, set_aside
 from lgbench.errors import RunFileError, UsageError, first_line
-from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
+from lgbench.experiment.record import ExperimentRecord
 from lgbench.results.file_format import (
     CHECKSUM,
     METADATA_KEY,
@@ -79,60 +79,22 @@ def serialized(rows: pa.Table, metadata: Mapping[str, Any]) -> bytes:
     return sealed(out.getvalue().to_pybytes())
 
 
-class TrainingLabels(msgspec.Struct):
-    """Length of a training, and of its longest inputs."""
-
-    steps: int
-    max_length: int
-
-
-class TriedRate(msgspec.Struct):
-    """Learning rate of a tuning run."""
-
-    lr: float
-
-
-class TuningLabels(msgspec.Struct):
-    """Learning rates that were tried for a run, and the chosen rate."""
-
-    runs: tuple[TriedRate, ...]
-    chosen: float
-
-
-class RunLabels(msgspec.Struct):
-    """Names, versions and learning rates of a run, as boards show them.
-
-    Part of :class:`lgbench.experiment.record.ExperimentRecord`.
-    """
-
-    task: str
-    family: str
-    task_version: int
-    entry: str
-    averagers: tuple[str, ...]
-    protocol: ProtocolUse
-    plugins: tuple[PluginUse, ...]
-    seed: int
-    train: TrainingLabels
-    tuning: TuningLabels | None = None
-
-
 class _Metadata(msgspec.Struct):
-    """Part of the metadata of a run: its labels, and the descriptions of metrics."""
+    """Part of the metadata of a run: its record, and the descriptions of metrics."""
 
-    experiment: RunLabels
+    experiment: ExperimentRecord
     measurements: msgspec.Raw = msgspec.Raw(b"[]")  # raw, because thousands of runs share one text
 
 
-class LabelledRun(msgspec.Struct):
-    """A run and its labels: part of a line of the table of a submission file."""
+class RecordedRun(msgspec.Struct):
+    """A run and its record: part of a line of the table of a submission file."""
 
     run_id: str
     metadata: _Metadata = msgspec.field(name="footer")  # the name in published files
 
 
 _metadata = msgspec.json.Decoder(_Metadata)
-_line = msgspec.json.Decoder(LabelledRun)
+_line = msgspec.json.Decoder(RecordedRun)
 _Decoded = TypeVar("_Decoded")
 
 
@@ -190,13 +152,13 @@ class CheckedFile(NamedTuple):
             raise RunFileError(f"{self.path} is not a submission of lgbench: its table of runs is about other rows")
         return runs
 
-    def labelled(self) -> list[LabelledRun]:
-        """Runs with their labels. Raises RunFileError with the reason. Ten times faster than :meth:`runs`."""
+    def recorded(self) -> list[RecordedRun]:
+        """Runs with their records. Raises RunFileError with the reason. Several times as fast as :meth:`runs`."""
         about = self.parquet.metadata
         try:
             if self.is_submission:
                 return [_decoded(_line, line) for line in run_lines(about[RUNS_KEY])]
-            return [LabelledRun(self.run_id, _decoded(_metadata, about[METADATA_KEY]))]
+            return [RecordedRun(self.run_id, _decoded(_metadata, about[METADATA_KEY]))]
         except ValueError as error:
             raise RunFileError(f"{self.path} is not a run of lgbench: in its metadata, {error}") from error
 

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from lgbench.contracts import DIVERGED, LOSS_VARIANCE
 from lgbench.errors import UsageError, unknown
-from lgbench.experiment.record import PRECISIONS
+from lgbench.experiment.record import ExperimentRecord
+from lgbench.experiment.settings import flat
 from lgbench.results.boards import BoardHeader, Cell, cells_of
 from lgbench.results.columns import OOD, BoardValues, Column, ends, models_and_context_free, rounded, significant
 from lgbench.results.database import packaged
@@ -155,7 +156,7 @@ def _placed(results: Results, asked: SweepRequest) -> tuple[list[SettingValue], 
     chosen = named._replace(protocol=None, inside=asked.inside)
     bases = {number: results.protocols[number].without(setting) for number in results.numbers(asked.protocol, setting)}
     ran = results.arrow(packaged("ran"), {"name": chosen.name, "apart": False, "protocols": list(bases)})
-    settings = {run: settings_in(metadata) for run, metadata in results.metadata()}
+    settings = {run: settings_in(record) for run, record in results.records.items()}
     values = [settings.get(run, {}).get(asked.setting) for run in ran["run_id"].to_pylist()]
     points = ordered(value for value in values if value is not None)
     _require_several(asked, points, {name for own in settings.values() for name in own})
@@ -221,12 +222,9 @@ def _others(setting: str, value: SettingValue) -> str:
     return f"`lgbench run --set {setting}={several}` makes others{about}"
 
 
-def settings_in(metadata: Mapping[str, Any]) -> dict[str, SettingValue]:
-    """Settings in the metadata of a run, under the names of `--set`, and its precision."""
-    experiment = metadata["experiment"]
-    changes = dict(experiment["protocol"].get("changes", ()))
-    found = {f"{part}.{name}": value for part in ("train", "evaluate") for name, value in experiment.get(part, {}).items()}
-    found |= dict(experiment.get("options", ())) | {PRECISION: changes.get(PRECISION, PRECISIONS[0])}
+def settings_in(record: ExperimentRecord) -> dict[str, SettingValue]:
+    """Settings of a run under the names of `--set`, and its precision."""
+    found = flat(record.train, record.evaluate, dict(record.options)) | {PRECISION: record.precision}
     return {name: _value(own) for name, own in found.items() if isinstance(own, int | float | str)}
 
 

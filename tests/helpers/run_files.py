@@ -71,8 +71,13 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], **metadata: Any) -
     return path
 
 
+TRAIN = {"batch": 1, "lr": 0.001, "weight_decay": 0.0, "warmup": 0.0, "average_every": 1}
+EVALUATE = {"contexts": 4, "strings": 4}
+PARTS = {"architecture": "arch", "norm": "norm", "attention": None, "position": None, "optimizer": "adamw", "options": []}
+
+
 def _labelled(about: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Metadata with the names, versions, last step and training length of the rows of one run."""
+    """Metadata with the names, versions, last step and training length of the rows of one run, and settings nobody asks for."""
     names = ("task", "family", "task_version", "entry", "seed")
     given, weights = about.get("experiment", {}), {row["weights"] for row in rows}
     labels = {name: rows[0][name] for name in names}
@@ -84,7 +89,11 @@ def _labelled(about: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> dict[s
         "steps": steps,
         "max_length": max([row["length"] for row in rows if row["length"] and row["in_distribution"]], default=0),
     }
-    return {**about, "experiment": {**given, **labels, "train": {**given.get("train", {}), **trained}}}
+    sections = {
+        "train": {**TRAIN, **given.get("train", {}), **trained},
+        "evaluate": {**EVALUATE, **given.get("evaluate", {})},
+    }
+    return {**about, "experiment": {**PARTS, **given, **labels, **sections}}
 
 
 def _plugin(name: str, version: str, rows: list[Mapping[str, Any]]) -> dict[str, Any]:

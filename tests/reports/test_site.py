@@ -196,11 +196,10 @@ def test_the_page_starts_with_the_protocol_of_most_families_then_the_most_tellin
 
 
 def test_numbers_that_are_not_finite_are_null_in_the_data(tmp_path):
-    about = {"experiment": {"train": {"lr": math.inf}}, "seconds": {"train": math.nan}}
+    about = {"seconds": {"train": math.nan, "total": math.inf}}
     write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.25}), **about, measurements=measured_by_all())
     (run,) = Page(site.pages(Results(tmp_path))).runs("quick/1", "arch+norm")["runs"]
-    assert run["about"]["experiment"]["train"] == {"lr": None, "steps": 5, "max_length": 8}
-    assert run["about"]["seconds"] == {"train": None}
+    assert run["about"]["seconds"] == {"train": None, "total": None}
 
 
 def test_words_of_the_glossary_have_all_their_names_and_plain_text(page):

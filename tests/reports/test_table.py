@@ -11,6 +11,7 @@ import pytest
 from helpers.run_files import measured_by_all, simulated, write_rows
 from rich.console import Console
 
+from lgbench.experiment.tuning import Tuning, TuningRun
 from lgbench.reports import boards as boards_report
 from lgbench.reports.figure import heading, panel_title
 from lgbench.reports.tables import as_json, show
@@ -59,7 +60,8 @@ TUNED |= {"lower+norm": {"alpha-1": (0.001, GRID), "alpha-2": (0.001, GRID)}}
 def tuned(tmp_path):
     for entry, task in ((entry, task) for entry, by_task in TUNED.items() for task in by_task):
         chosen, tried = TUNED[entry][task]
-        tuning = {"chosen": chosen, "runs": [{"lr": lr, "seed": seed} for lr in tried for seed in (1, 2)]}
+        runs = tuple(TuningRun(lr, seed, (1.0,), None, 1, False) for lr in tried for seed in (1, 2))
+        tuning = dataclasses.asdict(Tuning(GRID, (1, 2), 25, runs, chosen))
         rows = simulated({8: 0.0, 16: 0.5}, task=task, family="alpha", entry=entry)
         about = {"measurements": measured_by_all(), "experiment": {"tuning": tuning}}
         write_rows(tmp_path / f"{entry}{task}.parquet", rows, **about)

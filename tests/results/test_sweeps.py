@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -294,13 +295,14 @@ def test_the_variance_of_the_loss_is_over_the_last_half_of_trainings_that_did_no
 
 def test_settings_are_those_of_the_metadata_in_one_notation(folder):
     results = Results(folder)
-    settings = {run: settings_in(metadata) for run, metadata in results.metadata()}
+    settings = {run: settings_in(record) for run, record in results.records.items()}
     assert {own["norm.affine"] for own in settings.values()} == {"on"}
     assert {own["precision"] for own in settings.values()} == {"float32"}
-    assert settings_in({"experiment": {"protocol": {}, "options": [["a", 2.0], ["b", None]]}}) == {
-        "precision": "float32",
-        "a": 2,
-    }
+    record = next(iter(results.records.values()))
+    own = settings_in(replace(record, options=(("a", 2.0), ("b", None))))
+    assert own["a"] == 2 and isinstance(own["a"], int)
+    assert "b" not in own
+    assert own["train.lr"] == record.train.lr and own["evaluate.contexts"] == record.evaluate.contexts
 
 
 def test_an_axis_is_logarithmic_where_positive_numbers_span_more_than_a_factor_of_8():
@@ -344,7 +346,10 @@ def test_a_plot_against_a_setting_is_named_after_it_and_is_a_picture(folder, tmp
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--x", "model.widht"], "no setting 'model.widht'; did you mean 'model.width'? known: evaluate.max_length, length, "),
+        (
+            ["--x", "model.widht"],
+            "no setting 'model.widht'; did you mean 'model.width'? known: evaluate.contexts, evaluate.max_length, ",
+        ),
         (["--x", "model.heads"], "all runs have model.heads 1; `lgbench run --set model.heads=1,2` makes others"),
         (["--x", "norm.affine"], "all runs have norm.affine on; `lgbench run --set norm.affine=on,off` makes others"),
         (["--x", "train.targets"], "`lgbench run --set train.targets=sampled,ANOTHER` makes others"),
