@@ -21,7 +21,7 @@ from lgbench.execution.progress import ProgressDisplay
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import arch_of
 from lgbench.experiment.record import ExperimentRecord, deciding
-from lgbench.experiment.tuning import TuningRun, tenths
+from lgbench.experiment.tuning import TuningRun, ends_of_parts
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.results.file_format import SCHEMA
@@ -74,7 +74,7 @@ def write(experiment: Experiment, run: TuningRun, folder: Path) -> None:
     """Write the file of a tuning run from its outcome. A curve of ten points replaces the training curve."""
     record = experiment.record
     same = labels_of(record, "raw") | {"diverged_step": run.diverged_step, "weights": "raw", "metric": "train_loss", "n": 1}
-    points = zip(tenths(record.train.steps), run.losses, strict=True)
+    points = zip(ends_of_parts(record.train.steps), run.losses, strict=True)
     rows = [same | {"step": step, "value": math.nan if loss is None else loss} for step, loss in points]
     how = {"population": run.population, "compiled": run.compiled}
     about = {"experiment": asdict(record), "execution": how}

@@ -13,9 +13,9 @@ from lgbench.experiment.record import PRECISIONS
 
 
 def about(help: str, kind: str, **more: Any) -> dict[str, Any]:
-    """Metadata of a field for the command line: its help, and its kind, which says how the option is read.
+    """Metadata of a field for the command line: help text and kind, which decides how the option is read.
 
-    `of` are the kinds of names, or the choices; `flag` is the option's name, where it is not the field's.
+    `of`: kinds of names, or choices. `flag`: name of the option, by default the field's.
     """
     return {"help": help, "kind": kind, **more}
 

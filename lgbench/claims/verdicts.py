@@ -274,7 +274,7 @@ def _under(claim: Claim, use: ProtocolUse, parts: Sequence[_Part]) -> list[Verdi
 
 
 def _exception(verdict: Verdict, seeds: tuple[int, ...]) -> Verdict:
-    """Verdict with a word on failing seeds that make it."""
+    """Verdict with a word on failing seeds, each of which changes it when left out."""
     if not seeds:
         return verdict
     named = " or ".join(map(str, seeds))

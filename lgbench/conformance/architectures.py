@@ -18,6 +18,7 @@ import lgbench.contracts as contracts
 from lgbench.attending import masked_logits
 from lgbench.conformance.check import CheckFailed, NotChecked, Outcome, Rules, built, expect, expect_close, expect_kind, stirred
 from lgbench.conformance.models import TRAINED, inputs_of, served
+from lgbench.conformance.parts import MATRICES
 from lgbench.errors import Unsupported, message_of
 from lgbench.experiment.experiment import recorded, with_methods
 from lgbench.experiment.settings import options_of
@@ -215,12 +216,6 @@ def _uses_norms(architecture: contracts.Architecture, parts: DefaultParts) -> No
         expect_close(second, first, f"{depends}: for a residual connection, call `residual`")
 
 
-_MATRICES: dict[contracts.Role, tuple[contracts.Matrix, ...]] = {
-    "attention": ("query", "key", "value", "out"),
-    "mlp": ("up", "down"),
-}
-
-
 @ARCHITECTURES.rule("initial weights follow the gains of a norm scheme", when=_takes("norm"))
 def _follows_gains(architecture: contracts.Architecture, parts: DefaultParts) -> Outcome:
     """Initial weights with a gain of 2 for one matrix, against those with gains of 1. Note on matrices without a gain."""
@@ -242,7 +237,7 @@ def _follows_gains(architecture: contracts.Architecture, parts: DefaultParts) ->
         remedy = "multiply the initial weights of the matrix by its gain"
         expect(follows, f"no initial weight follows the norm scheme's `gain` for {matrix}, {role}: {remedy}")
     unasked = [
-        matrix for role in sorted({role for role, _ in asked}) for matrix in _MATRICES[role] if (role, matrix) not in asked
+        matrix for role in sorted({role for role, _ in asked}) for matrix in MATRICES[role] if (role, matrix) not in asked
     ]
     names = ", ".join(unasked)
     return f"it does not ask the norm scheme for the `gain` of {names}: right only without such a matrix" if names else None

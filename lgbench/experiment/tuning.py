@@ -133,13 +133,13 @@ def rates(lr: float, factors: Sequence[float]) -> tuple[float, ...]:
     return tuple(sorted({float(f"{lr * factor:.3g}") for factor in factors}))  # else 0.003 / 3 is not 0.001, and another run
 
 
-def tenths(steps: int) -> list[int]:
-    """Last step of each tenth of a training.
+def ends_of_parts(steps: int, parts: int = TENTHS) -> list[int]:
+    """Last step of each of the equal parts of a training; by default, of each tenth.
 
-    >>> tenths(25), tenths(3)
+    >>> ends_of_parts(25), ends_of_parts(3)
     ([2, 5, 8, 10, 12, 15, 18, 20, 22, 25], [1, 2, 3])
     """
-    return sorted({max(1, round(steps * (i + 1) / TENTHS)) for i in range(TENTHS)})
+    return sorted({max(1, round(steps * (i + 1) / parts)) for i in range(parts)})
 
 
 def coarse(points: Sequence[tuple[int, float, int]], steps: int) -> tuple[float | None, ...]:
@@ -150,7 +150,7 @@ def coarse(points: Sequence[tuple[int, float, int]], steps: int) -> tuple[float 
     """
     found: list[float | None] = []
     before = 0
-    for mark in tenths(steps):
+    for mark in ends_of_parts(steps):
         own = [(loss, n) for step, loss, n in points if before < step <= mark]
         if own:
             mean = math.fsum(loss * n for loss, n in own) / sum(n for _, n in own)

@@ -38,8 +38,8 @@ IN_PART = "learned in part"
 """Verdict on a task that is right to less than half of the longest training length."""
 
 NO_BETTER = 0.95
-"""Share of the baseline's error at the longest training length from which on nothing counts as learned, although the few short
-contexts can still be right."""
+"""Error at the longest training length, relative to the baseline's, from which a task counts as not learned, although its few
+short contexts may be right."""
 
 
 class LineKey(NamedTuple):

@@ -107,7 +107,7 @@ MAX_ENTRIES = len(COLOURS) * len(DASHES)
 
 
 def slots(entries: Sequence[str], order: Sequence[str]) -> dict[str, int]:
-    """Slot of each entry, its place among colours, shapes and dashes: by its place in `order`, in which all figures agree.
+    """Index of the colour, shape and dash of each entry, from its position in `order`, the same for all figures.
 
     Where two entries meet in a colour, the later one takes the next free colour. The page does the same, in charts.js.
 

@@ -56,8 +56,8 @@ class Against:
     verdict: Literal["better", "worse"] | None
     """None for a difference without significance."""
     decided_by: tuple[int, ...]
-    """Failing seeds that make the verdict: one of the two entries has not fitted them, and without one of them the verdict is
-    another. Empty where the verdict turns on a fitted seed too."""
+    """Seeds that one of the two entries has not fitted, each of which changes the verdict when left out. Empty if a fitted seed
+    does so, too."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class Row:
 
     entry: str
     tier: int | None
-    """At least the tier of the entry above, and more than the tier of every better entry. An entry that fits every task with
-    no seed, or is no better than the context-free baseline, has 2 or more, even if entries below it have 1."""
+    """At least the tier of the entry above, and more than the tier of every better entry. An entry without a seed that fits
+    every task, or no better than the context-free baseline, is in tier 2 or lower, even if entries below it are in tier 1."""
     rank_interval: tuple[int, int] | None
     """Best and worst possible rank of the entry. An entry with best rank 1 may be the best."""
     better_than: tuple[str, ...]

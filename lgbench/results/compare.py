@@ -189,7 +189,7 @@ def _judged(board: BoardHeader, first: str, second: str, mean: Difference) -> st
 
 
 def _exception(mean: Difference) -> list[str]:
-    """A sentence on a verdict that one failing seed makes."""
+    """A sentence on a verdict that changes without one failing seed."""
     if not mean.decided_by:
         return []
     seeds = " or ".join(map(str, mean.decided_by))

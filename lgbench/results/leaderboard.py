@@ -326,7 +326,7 @@ def _missing(
 ) -> tuple[Mapping[BoardKey, list[str]], Mapping[BoardKey, dict[str, int]]]:
     """Sentences on seeds with missing runs, by board, and numbers of seeds without the metric, by board and entry.
 
-    An average of weights that lacks the runs that its entry lacks has no sentence of its own.
+    No sentence for an average of weights with the same missing runs as its entry.
     """
     tasks_of: dict[tuple[str, int, int], dict[tuple[str, int], set[str]]] = defaultdict(lambda: defaultdict(set))
     raw: dict[str, str] = {}

@@ -269,10 +269,10 @@ def holm(p: Floats) -> Floats:
 def deciding_seeds(
     differences: Sequence[Floats], failing: Sequence[NDArray[np.bool_]], seeds: Sequence[Sequence[int]]
 ) -> list[tuple[int, ...]]:
-    """Failing seeds that make the verdict on each difference (seeds,): without one of them it is another.
+    """Failing seeds, each of which changes the verdict on a difference (seeds,) when left out; for each difference.
 
-    Verdicts are corrected for all differences (Holm). `failing` marks seeds of each that one of the two entries has not
-    fitted. Where the verdict turns on a fitted seed too, it is close to the limit, and no failing seed makes it.
+    Verdicts are corrected for all differences (Holm). `failing` marks the seeds of a difference that one of the two entries
+    has not fitted. None for a verdict that a fitted seed changes, too: it is close to the limit.
     """
     tests = [paired_t(own) for own in differences]
     tested = np.array([test.p for test in tests])

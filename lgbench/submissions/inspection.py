@@ -23,6 +23,7 @@ from lgbench.experiment.contexts import eval_steps
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Replanner
 from lgbench.experiment.record import ExperimentRecord, differences
+from lgbench.experiment.tuning import ends_of_parts
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import context_free_scores, evaluate, evaluate_at_eval_step
@@ -32,7 +33,7 @@ from lgbench.results.file_format import SCHEMA, Place, digest
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import labels_of, rows_of
 from lgbench.results.stored_runs import Run, RunMetadata, StoredRun, stored_in, with_rows
-from lgbench.training.models import Curve, curve_steps
+from lgbench.training.models import POINTS, Curve
 
 
 def found_in(given: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:
@@ -185,7 +186,7 @@ def row_keys(experiment: Experiment) -> Counter[Key]:
     device = torch.device("cpu")
     scores, earlier = evaluate(small, models, device), evaluate_at_eval_step(small, models, device)
     by_step = dict.fromkeys(eval_steps(experiment.train, evaluation), earlier)
-    steps = curve_steps(experiment.train.steps)
+    steps = ends_of_parts(experiment.train.steps, POINTS)
     curve = Curve(steps, torch.zeros(len(steps), 1), torch.zeros(len(steps), 1))
     level = context_free_scores(experiment.task, experiment.measurements, experiment.train, evaluation)
     return keys_in(rows_of(experiment, {experiment.train.steps: [*scores, *level], **by_step}, curve))

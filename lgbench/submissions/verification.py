@@ -73,7 +73,7 @@ def _parts(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
 
 
 class Rerun(NamedTuple):
-    """Rows and metadata of a run that was made again, and its tuning run if it is one."""
+    """Rows and metadata of a rerun, also in the form of a tuning run."""
 
     rows: pa.Table
     metadata: Mapping[str, Any]

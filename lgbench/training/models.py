@@ -40,11 +40,6 @@ NO_CURVE = Curve([], torch.empty(0, 1), torch.empty(0, 1))
 """Curve of a model without a training in lgbench."""
 
 
-def curve_steps(steps: int) -> list[int]:
-    """Steps of a training with a point of the curve."""
-    return sorted({max(1, round(steps * (i + 1) / POINTS)) for i in range(POINTS)})
-
-
 def answered(compute: Callable[[Tensor], Tensor], inputs: Tensor, precision: str) -> Tensor:
     """Logits of a model as float32 or wider. `precision`: "float32", or "bfloat16" for products in torch's mixed precision.
 

@@ -17,11 +17,12 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from lgbench.contracts import Answers, Schedule, State, Weights
 from lgbench.errors import lacks_memory, message_of
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.tuning import ends_of_parts
 from lgbench.noise import Noise
 from lgbench.randomness import Random, device_of_data, key_of
 from lgbench.terminal import duration
 from lgbench.training.data import CHUNK, batch_shapes
-from lgbench.training.models import Models, curve_steps
+from lgbench.training.models import POINTS, Models
 from lgbench.training.program import EXAMPLES, NOTHING, SMALLEST, Function, Graph, Varying, graph_of, program, traced
 from lgbench.training.step import Layout, Rates, TrainState, counting, overwrite, step_of, views
 
@@ -72,7 +73,7 @@ class Population:
 
         self.batch_shapes = batch_shapes(experiments[0].task, training)
         self.steps = training.steps
-        self.marks = curve_steps(self.steps)
+        self.marks = ends_of_parts(self.steps, POINTS)
         self.covered = {mark: mark - before for before, mark in pairwise([0, *self.marks])}
         self.curve = torch.zeros(len(self.marks), 2, models, device=device)
         self.averagers = experiments[0].averagers

@@ -68,7 +68,7 @@ class Graph:
 def traced(
     function: Callable[..., Any], arguments: Sequence[Tensor], varying: Varying = NOTHING, example: int = EXAMPLES[0]
 ) -> Graph | None:
-    """Operators of a function as one graph, for the sizes at which they are those of the example. Computes nothing.
+    """Graph of a function, traced at the example size, for the sizes that meet its conditions. Computes nothing.
 
     None if the function takes a varying size as a number. Raises any error if the function has no single graph.
     """

@@ -1,5 +1,5 @@
 -- The rows of values.sql at the points of a setting, with the number of the protocol without the setting as `base`. The context-free baseline
--- has a row at each point of its task. Of `several` are the tasks on which an entry has several points.
+-- has a row at each point of its task. `several`: whether some entry has several points on the task.
 --
 -- Tables: `ran`, the rows of ran.sql with base and point, null for runs without the setting; `measured`, the rows of values.sql.
 with placed as (
