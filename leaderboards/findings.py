@@ -88,7 +88,7 @@ def together(results: Results) -> str:
     """Raw weights of entries that ran every family, best first: interquartile mean and mean of their shares of the baseline."""
     (board,) = results.overall("tvd", PROTOCOL)
     lines = [
-        [f"{PROTOCOL}: OOD TVD / baseline", "IQM", "rank less a family", "mean", "P(better than pre-norm)", *board.families],
+        [f"{PROTOCOL}: OOD TVD / baseline", "IQM", "rank without a family", "mean", "P(better than pre-norm)", *board.families],
         [":--", *["--:"] * (4 + len(board.families))],
     ]
     raw = [row for row in board.rows if "@" not in row.entry]

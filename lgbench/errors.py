@@ -92,12 +92,16 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
 
     >>> print(unknown("task", "tomta", ["dyck", "tomita"]))
     no task 'tomta'; did you mean 'tomita'? known: dyck, tomita
+    >>> print(unknown("task", "copy~6dc4adf0", ["dyck", "tomita"]))
+    no task 'copy~6dc4adf0'; --plugin FILE loads the plugin file that it comes from; known: dyck, tomita
     >>> print(unknown("seed", "x", map(str, range(1000, 1042))).args[0][-17:])
     1039 and 2 others
     """
     names = sorted(known)
     close = get_close_matches(name, names, n=1)
     guess = f" did you mean {close[0]!r}?" if close else ""
+    if "~" in name:  # and the hash of a file
+        guess = " --plugin FILE loads the plugin file that it comes from;"
     shown = ", ".join(names[:NAMES]) or "none"
     others = f" and {len(names) - NAMES} others" if len(names) > NAMES else ""
     return UsageError(f"no {kind} {name!r};{guess} known: {shown}{others}")

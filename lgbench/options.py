@@ -47,7 +47,9 @@ class RunOptions:
         "averagers",
         of=("averager",),
     )
-    seeds: Sequence[int] = option((0, 1, 2), "Seeds: a range such as 0:3, or numbers such as 0,5.", "seeds", shown="0:3")
+    seeds: Sequence[int] = option(
+        (0, 1, 2), "Seeds: a range such as 0:3, which is 0, 1 and 2, or numbers such as 0,5.", "seeds", shown="0:3"
+    )
     protocol: str = option(
         DEFAULT_PROTOCOL, "Protocol: the settings that must be equal for entries to be compared.", "name", of=("protocol",)
     )

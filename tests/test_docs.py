@@ -105,6 +105,11 @@ def test_every_block_of_code_is_run_by_a_test(block):
     assert is_run(block), f"no test runs this block of {block.page}:\n{block.text}"
 
 
+def test_examples_in_sql_pool_no_runs_with_changed_settings():
+    examples = [block.text for block in BLOCKS if block.page == "docs/how-to/query-with-sql.md" and block.language == "sql"]
+    assert len(examples) == 5 and all(re.search(r"cardinality\((r\.)?changes\) [=>] 0", text) for text in examples)
+
+
 @pytest.fixture
 def directory():
     """The program that makes the directory of plugins."""

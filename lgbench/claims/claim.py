@@ -22,7 +22,7 @@ PACKAGED = Path(__file__).parent / "published"
 """Claims of an installed lgbench: a copy of the folder leaderboards/claims of the repository."""
 
 Line = Annotated[str, Meta(pattern=r"^\S[^\n]*\Z")]  # \Z, because $ lets a line break at the end pass
-Name = Annotated[str, Meta(pattern=f"^(?:{NAME.pattern})$")]
+Name = Annotated[str, Meta(pattern=f"^(?:{NAME.pattern})(?:~[0-9a-f]{{8}})?$")]  # with the hash of a plugin file
 Names = Annotated[tuple[Name, ...], Meta(min_length=1)]
 Metric = Annotated[str, Meta(pattern=f"^(?:{METRIC_NAME.pattern})$")]
 Power = Annotated[float, Meta(gt=-1e6, lt=1e6)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -61,14 +63,13 @@ def orders(claim: Claim, lacking: Iterable[Wanted]) -> list[RunCommand]:
     return [RunCommand(tasks, tuple(archs), own, runs.average, runs.probes) for (own, tasks), archs in alike.items()]
 
 
-def command(order: RunCommand, protocol: str, results: str | None = None) -> str:
-    """Shell command for the runs."""
+def command(order: RunCommand, protocol: str, options: Sequence[str] = ()) -> str:
+    """Shell command for the runs, with further options at its end."""
     words = ["lgbench", "run", "--task", ",".join(order.tasks), "--arch", ",".join(order.archs)]
     words += ["--seeds", _ranges(order.seeds), "--protocol", protocol]
     words += ["--average", ",".join(order.average)] if order.average else []
     words += ["--probe", ",".join(order.probes)] if order.probes else []
-    words += ["--results", results] if results is not None else []
-    return shlex.join(words)
+    return shlex.join([*words, *options])
 
 
 def _ranges(seeds: Sequence[int]) -> str:
@@ -79,6 +80,45 @@ def _ranges(seeds: Sequence[int]) -> str:
     """
     runs = [list(own) for _, own in groupby(seeds, key=lambda seed: seed - seeds.index(seed))]
     return ",".join(f"{own[0]}:{own[-1] + 1}" if len(own) > 2 else ",".join(map(str, own)) for own in runs)
+
+
+def as_in_results(claim: Claim, registry: Registry) -> Claim:
+    """Claim with its tasks and entries named as in results: names from a plugin file end with the file's hash."""
+
+    def tasks(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(_task_in_results(name, registry) for name in names)
+
+    def entry(name: str) -> str:
+        return _entry_in_results(name, registry)
+
+    tests = (
+        replace(test, entry=entry(test.entry), against=test.against and entry(test.against), tasks=tasks(test.tasks))
+        for test in claim.tests
+    )
+    return replace(claim, runs=replace(claim.runs, tasks=tasks(claim.runs.tasks)), tests=tuple(tests))
+
+
+def _task_in_results(name: str, registry: Registry) -> str:
+    """Name of a task or family in results; unchanged for an unknown name, whose obstacle is told by :func:`obstacle`."""
+    from lgbench.experiment.components import family_of, find_tasks
+
+    with suppress(LgbenchError):
+        found = {label for task in find_tasks([name], registry) for label in (task.label, family_of(task))}
+        own = [label for label in found if label.partition("~")[0] == name]
+        return own[0] if len(own) == 1 else name  # an installed family keeps its name beside one of a file
+    return name
+
+
+def _entry_in_results(name: str, registry: Registry) -> str:
+    """Name of an entry in results; unchanged for an unknown name and for a name without all parts."""
+    from lgbench.experiment.components import find_entries
+
+    arch, at, weights = name.partition("@")
+    with suppress(LgbenchError):
+        (shown,) = find_entries([arch], registry)
+        label = f"{shown}@{registry.averagers.found(weights).label}" if at else shown
+        return label if re.sub(r"~[0-9a-f]+", "", label) == name else name
+    return name
 
 
 def obstacle(claim: Claim, task: str, test: ClaimTest, registry: Registry) -> str | None:

@@ -73,6 +73,7 @@ def claims(
     Differences are paired by seed, and p is corrected for all tests of a claim under one protocol.
     """
     from lgbench.claims.claim import default_folder, read_claims
+    from lgbench.claims.missing import as_in_results
     from lgbench.claims.verdicts import latest
     from lgbench.reports import claims as shown
     from lgbench.reports.tables import as_json as json_text
@@ -82,9 +83,11 @@ def claims(
         options.opened(asked.results)  # raises UsageError: the folder is misspelt, and not one to come
     found = read_claims(claims_folder or default_folder(), names)
     registry = installed(asked.plugins)
+    found = [as_in_results(claim, registry) for claim in found]
     failures = _run(found, asked, registry) if make else []
     judged = _judged(found, asked, registry)
-    where = None if asked.results == options.RESULTS else str(asked.results)
+    where = [] if asked.results == options.RESULTS else ["--results", str(asked.results)]
+    where += [word for file in asked.plugins for word in ("--plugin", str(file))]
     if as_json:
         echo_data(json_text(shown.documents(judged, where)))
     elif missing:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from lgbench.terminal import printable
 
 if TYPE_CHECKING:
     from lgbench.reports.tables import Table
+    from lgbench.results.leaderboard import Results
 
 MAX_NAMED = 5
 """Maximum number of protocols in a sentence."""
@@ -36,7 +38,7 @@ def leaderboard(query: options.BoardQuery, form: str, baseline: str | None) -> N
     threshold, in training lengths. Each entry is also compared with the baseline alone.
 
     Without --task, the first board has the families that come with lgbench together, for the entries that ran all of
-    them. The last line names the protocols that are not shown.
+    them; other families, too, if fewer than two of these ran. The last line names the protocols that are not shown.
     """
     from lgbench.reports import boards
     from lgbench.results.published import shown
@@ -48,7 +50,7 @@ def leaderboard(query: options.BoardQuery, form: str, baseline: str | None) -> N
     if form == "csv":
         echo_data(boards.boards_csv(found, summary))
     else:
-        _show(form, {"overall": summary, "boards": found}, boards.tables(found, summary))
+        _show(form, {"overall": summary, "boards": found}, boards.tables(found, summary, baseline is not None))
     _tell_of(others, form)
 
 
@@ -74,7 +76,8 @@ def compare(first: str, second: str, query: options.BoardQuery, form: str) -> No
     """Test whether two entries are significantly different.
 
     Seeds pair up, for the same seed means the same data and the same test contexts. Names of entries are those of the
-    leaderboard, or short: peri-norm, peri-norm@bema.
+    leaderboard, or short: peri-norm, peri-norm@bema. p is of a paired t-test over seeds, corrected (Holm) for the number of
+    boards, or of lengths.
     """
     from lgbench.reports.analyses import comparison_table
     from lgbench.results.compare import compare as compared
@@ -179,7 +182,8 @@ def plot(out: Path | None, results: Path, beside: str | None, **asked: Any) -> N
     """Draw a metric against length, training steps or a setting.
 
     The figure is 3.3 inches wide, as a column of a paper. Without --task it has a panel for each family. peri-norm is short for
-    transformer+peri-norm. An entry has one colour in all figures of these results, unless two would meet in it.
+    transformer+peri-norm. An entry has the same colour in all figures of these results; where two would share
+    one, the second gets another.
 
     A probe of `lgbench run --probe` is drawn as the mean over layers and heads, or for one layer or head:
 
@@ -210,21 +214,34 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     """Query the tables `results` and `final` in DuckDB's SQL.
 
     `results` has all rows. `final` has the rows of boards, measured at the end of training. Without --unsafe, the query can
-    read only the two tables.
+    read only the two tables. The table rounds numbers; --format csv and json have all digits.
 
     For example: lgbench sql "select entry, avg(value) from final where metric = 'tvd' and length = 64 group by all"
     """
-    from lgbench.reports.analyses import answer_table
-    from lgbench.reports.tables import as_csv
+    from lgbench.reports.analyses import answer_list, answer_table
+    from lgbench.reports.tables import as_csv, fits
 
-    table = options.opened(results)
+    runs = options.opened(results)
     if not unsafe:
-        table.guard()
-    names, rows = table.ask(query)
+        runs.guard()
+    names, rows = runs.ask(query)
     if form == "csv":
         echo_data(as_csv(names, rows))
-    else:
-        _show(form, [dict(zip(names, row, strict=True)) for row in rows], [answer_table(names, rows)])
+        return
+    table = answer_table(names, rows, [] if rows else ["0 rows", *_of_files(query, runs)])
+    if form == "table" and rows and not fits(table, console()):
+        table = answer_list(names, rows)
+    _show(form, [dict(zip(names, row, strict=True)) for row in rows], [table])
+
+
+def _of_files(query: str, results: Results) -> Iterator[str]:
+    """Sentence for each name in a query that the results have only with the hash of a plugin file."""
+    _, rows = results.ask("select distinct unnest([family, task, entry]) from results")
+    known, literals = {name for (name,) in rows if name}, re.findall(r"'([^']*)'", query)
+    for full in sorted(known):
+        name = re.sub(r"~[0-9a-f]+", "", full)
+        if name in literals and name not in known:
+            yield f"{name!r} is from a plugin file; in the results it is {full!r}"
 
 
 @click.command()
@@ -260,12 +277,14 @@ def site(
     curves, settings and origins of runs. Claims with a verdict from the runs are included, the others are counted.
     """
     from lgbench.claims.claim import default_folder, read_claims
+    from lgbench.claims.missing import as_in_results
     from lgbench.extensions.describe import task_documents
     from lgbench.reports import site as pages
 
     claims = read_claims(claims_folder or default_folder())
-    runs = options.opened(results, beside)
-    tasks = task_documents(installed(plugins), runs.task_names, complain)
+    runs, registry = options.opened(results, beside), installed(plugins)
+    claims = [as_in_results(claim, registry) for claim in claims]
+    tasks = task_documents(registry, runs.task_names, complain)
     made = pages.pages(runs, None if protocol == ALL_PROTOCOLS else protocol, baseline, claims, tasks, docs)
     path = pages.write(made, out)
     echo(f"{path} ({sum(map(len, made.values())) / 1e6:.1f} MB with its data)")

@@ -136,7 +136,7 @@ class RerunRequest:
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
-    help="Number of runs to repeat, drawn at random before the rows of any are read.  [default: all]",
+    help="Number of runs to repeat, drawn at random.  [default: all]",
 )
 @click.option(
     "--run",
@@ -147,8 +147,8 @@ class RerunRequest:
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    help="Largest allowed difference of a number; a third of it for means over lengths. 0.3 allows for most of what is known "
-    "of rounding on another machine.  [default: 0.0001]",
+    help="Largest allowed difference of a number; a third of it for means over lengths. 0.3 covers most of the known "
+    "differences between machines.  [default: 0.0001]",
 )
 @click.option(
     "--tuning/--no-tuning",

@@ -17,25 +17,29 @@ from lgbench.extensions.registry import Found, Registry, not_installed
 
 
 def families_of(registry: Registry) -> dict[str, list[str]]:
-    """Names of the tasks of each family."""
+    """Names of the tasks of each family, as in results: those of a plugin file end with its hash."""
     found: dict[str, list[str]] = {}
-    for task in registry.tasks:
-        found.setdefault(task.family, []).append(task.name)
+    for task in map(registry.tasks.found, registry.tasks.names()):
+        found.setdefault(family_of(task), []).append(task.label)
     return found
 
 
 def find_tasks(names: Iterable[str], registry: Registry) -> list[Found[Task]]:
-    """Tasks by name. A family's name stands for all its tasks, `all` for every task."""
+    """Tasks by name. A family's name stands for all its tasks, `all` for every task.
+
+    The hash of a plugin file after a name, as in results, selects the tasks of that file.
+    """
     found: dict[str, Found[Task]] = {}
-    families = {"all": registry.tasks.names(), **families_of(registry)}
+    every = [registry.tasks.found(name) for name in registry.tasks.names()]
     for name in names:
-        members = families.get(name)
+        members = [each for each in every if name in ("all", each.thing.family, family_of(each))]
         if not members:
             if registry.tasks.get(name) is None:
-                known = {*registry.tasks.names(), *families}
-                raise not_installed("task", name, known | {"all"} if known else known)
-            members = [name]
-        found |= {each.label: each for each in map(registry.tasks.found, members)}
+                raise not_installed(
+                    "task", name, {"all", *(own for task in registry.tasks for own in (task.name, task.family))}
+                )
+            members = [registry.tasks.found(name)]
+        found |= {each.label: each for each in members}
     return list(found.values())
 
 

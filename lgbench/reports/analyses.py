@@ -30,7 +30,13 @@ def comparison_table(comparison: Comparison) -> Table:
         ends = "-" if own.low is None else f"{own.low:+.4f} {own.high:+.4f}"
         values = (f"{own.first:.4f}", f"{own.second:.4f}", f"{own.difference:+.4f}")
         rows.append([name, *values, ends, str(own.n), f"{own.p:.2g}{' *' if own.significant else ''}"])
-    return Table(comparison.verdict, [Column(name, group=int(name == "seeds")) for name in names], rows)
+    tests = f"{len(comparison.lengths)} lengths, and that of the mean for all boards"
+    return Table(
+        comparison.verdict,
+        [Column(name, group=int(name == "seeds")) for name in names],
+        rows,
+        [f"p is corrected (Holm) for {tests}. Intervals are not."],
+    )
 
 
 def predictor_tables(found: Sequence[Predictor], metric: Metric) -> Iterator[Table]:
@@ -78,10 +84,28 @@ def _mean(values: Sequence[float] | None) -> str:
     return f"{fmean(values):.4g}" if values else "-"
 
 
-def answer_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+def answer_table(names: Sequence[str], rows: Sequence[Sequence[Any]], notes: Sequence[str] = ()) -> Table:
     """Rows of an SQL answer under the names of the columns."""
     columns = [
-        Column(name, text=not all(isinstance(row[place], int | float | None) for row in rows), group=min(place, 1))
+        Column(name, text=not all(isinstance(row[place], int | float | None) for row in rows))
         for place, name in enumerate(names)
     ]
-    return Table("", columns, [["" if value is None else str(value) for value in row] for row in rows])
+    return Table("", columns, [[_answer(value) for value in row] for row in rows], notes)
+
+
+def answer_list(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """Rows of an SQL answer with a line for each column, for a terminal without room for all columns side by side."""
+    columns = [Column("row"), Column("column", text=True), Column("value", text=True)]
+    cells = (
+        [str(number) if place == 0 else "", name, _answer(value)]
+        for number, row in enumerate(rows, 1)
+        for place, (name, value) in enumerate(zip(names, row, strict=True))
+    )
+    return Table("", columns, list(cells))
+
+
+def _answer(value: object) -> str:
+    """Value of an SQL answer as text. A float has four decimals, a small one four digits."""
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1 else f"{value:.4f}".rstrip("0").rstrip(".")
+    return "" if value is None else str(value)

@@ -44,11 +44,11 @@ def boards_markdown(boards: Sequence[Board], summary: Sequence[Overall] = ()) ->
     return "\n".join(map(markdown, tables(boards, summary)))
 
 
-def tables(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> Iterator[Table]:
-    """Overall boards, then boards."""
+def tables(boards: Sequence[Board], summary: Sequence[Overall] = (), compares: bool = False) -> Iterator[Table]:
+    """Overall boards, then boards. With `compares`, the comparison with the baseline has room in the narrowest terminal."""
     for own in summary:
         yield overall_table(own, {entry for board in boards if board.protocol == own.protocol for entry in board.own or ()})
-    yield from map(board_table, boards)
+    yield from (board_table(board, compares) for board in boards)
 
 
 def boards_csv(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
@@ -57,10 +57,10 @@ def boards_csv(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
     return as_csv(CSV_COLUMNS, [[line.get(name) for name in CSV_COLUMNS] for line in lines])
 
 
-def board_table(board: Board) -> Table:
-    """Means over seeds with 95 % intervals, and the context-free baseline below the entries."""
+def board_table(board: Board, compares: bool = False) -> Table:
+    """Means over seeds with 95 % intervals, and the context-free baseline below the entries. `compares`: see :func:`tables`."""
     lengths = [("length", length) for length in board.lengths]
-    against = [Column("against baseline", group=1)] if board.compared else []
+    against = [Column("against baseline", group=0 if compares else 1)] if board.compared else []
     fitted = [Column("fitted", group=1)] if any(row.not_fitted for row in board.shown) else []
     columns = [
         *(Column("tier"), Column("rank interval", group=1), Column("entry", text=True), Column("seeds"), *fitted),
@@ -138,8 +138,8 @@ def notes(board: Board) -> list[str]:
         found.append(f"Not fitted: {', '.join(tasks)}.")
     if board.ranked_by == "ID" and any(row.cell("OOD") for row in board.rows):
         found.append(
-            "No entry has fitted the lengths that models were trained on, or beats the context-free baseline on longer ones: "
-            "ID orders the board."
+            "By TVD, no entry has fitted the lengths that models were trained on, or beats the context-free baseline on longer "
+            "ones: ID orders the board."
         )
     if board.learning_rates:
         found.append(f"Learning rates, chosen in-distribution on other seeds: {'; '.join(_learning_rates(board))}.")
@@ -240,7 +240,7 @@ def overall_table(board: Overall, own: Collection[str] = ()) -> Table:
         Column("seeds"),
         Column("IQM"),
         Column("mean"),
-        Column("rank less a family", group=1),
+        Column("rank without a family", group=1),
     ]
     compared = any(row.improvement for row in board.rows)
     columns += [Column("P(better)")] if compared else []
@@ -284,7 +284,7 @@ def _overall_lines(found: Sequence[Overall]) -> Iterator[dict[str, Any]]:
                 yield own | {"column": "improvement", "mean": better.value, "low": better.low, "high": better.high}
             for family, mean, n, rank in zip(board.families, row.families, row.seeds, row.ranks_without, strict=True):
                 yield own | {"column": family, "mean": mean, "n": n}
-                yield own | {"column": f"rank less {family}", "mean": rank}
+                yield own | {"column": f"rank without {family}", "mean": rank}
 
 
 def overall_title(board: Overall) -> str:
@@ -300,7 +300,8 @@ def overall_notes(board: Overall) -> list[str]:
     """Sentences below an overall board."""
     found = ["IQM is the interquartile mean over families and seeds: the middle half of all scores. Families count alike."]
     orders = {family: _order(board, place) for place, family in enumerate(board.families)}
-    found += [f"Order less {family}: {order}." for family, order in orders.items() if order != _order(board)]
+    found += [f"Without {family} the order is {order}." for family, order in orders.items() if order != _order(board)]
+    found.append("runs <=x is the share of runs with a score of at most x.")
     if any(row.improvement for row in board.rows):
         found.append(f"P(better) is the probability that a run is better than one of {board.baseline}, mean over families.")
     if board.left_out:

@@ -29,7 +29,7 @@ MAX_OBSTACLES = 5
 
 
 def show_claims(found: Judged, console: Console) -> None:
-    """Print claims with a line for each verdict, and the number of claims without one, with obstacles to their runs."""
+    """Print claims with a line for each verdict, the number of claims without one, and obstacles to missing runs."""
     decided = [(claim, [verdict for verdict in verdicts if verdict.state != "not run"]) for claim, verdicts in found]
     for claim, verdicts in decided:
         if verdicts:
@@ -38,7 +38,7 @@ def show_claims(found: Judged, console: Console) -> None:
     without = sum(not verdicts for _, verdicts in decided)
     more = f" {counted(without, 'claim', 'has', 'have')} no verdict." if without else ""
     say(f"{summary(found)}.{more}", console)
-    obstacles = _obstacles([judged for judged, (_, verdicts) in zip(found, decided, strict=True) if not verdicts])
+    obstacles = _obstacles(found)
     for sentence in obstacles[:MAX_OBSTACLES]:
         say(sentence, console)
     if len(obstacles) > MAX_OBSTACLES:
@@ -50,16 +50,21 @@ def _obstacles(found: Judged) -> list[str]:
     """Sentence for each claim with an obstacle: a test was not run, and yet no run is missing."""
     obstacles: list[str] = []
     for claim, verdicts in found:
-        if reason := next((verdict.reason for verdict in verdicts if not verdict.wanted), ""):
-            nearest = reason.partition(" known: ")[0].removesuffix(";")  # all known names would fill a screen
-            obstacles.append(f"{claim.name} cannot be decided here: {nearest}{'' if nearest.endswith('?') else '.'}")
+        stuck = [verdict for verdict in verdicts if verdict.state == "not run" and not verdict.wanted]
+        if stuck:
+            part = "" if len(stuck) == len(verdicts) else "in full "
+            nearest = stuck[0].reason.partition(" known: ")[0].removesuffix(";")  # all known names would fill a screen
+            obstacles.append(f"{claim.name} cannot be decided {part}here: {nearest}{'' if nearest.endswith('?') else '.'}")
     return obstacles
 
 
-def show_missing(found: Judged, results: str | None, console: Console) -> None:
-    """Print the commands for the missing runs of claims, or the reasons why they cannot be run here."""
+def show_missing(found: Judged, options: Sequence[str], console: Console) -> None:
+    """Print the commands for the missing runs of claims, or the reasons why they cannot be run here.
+
+    `options` are options of every command, such as `--results FOLDER`.
+    """
     for claim, verdicts in found:
-        lines = commands(claim, verdicts, results)
+        lines = commands(claim, verdicts, options)
         impossible = [] if lines else reasons([verdict for verdict in verdicts if verdict.state == "not run"])
         if lines or impossible:
             _say_heading(claim, console)
@@ -126,14 +131,14 @@ def _places(verdicts: Sequence[Verdict], tests: Mapping[str, set[ClaimTest]]) ->
     return f" ({'; '.join(named)})"
 
 
-def commands(claim: Claim, verdicts: Iterable[Verdict], results: str | None = None) -> list[str]:
+def commands(claim: Claim, verdicts: Iterable[Verdict], options: Sequence[str] = ()) -> list[str]:
     """Commands for the runs missing from undecided verdicts, under the protocols of the claim."""
     named = {ProtocolUse(name, PROTOCOLS[name].version): name for name in claim.runs.protocols}
     lacking: dict[str, list[Wanted]] = {}
     for verdict in verdicts:
         if verdict.state in ("undecided", "not run") and verdict.protocol in named:
             lacking.setdefault(named[verdict.protocol], []).extend(verdict.wanted)
-    return [command(order, name, results) for name, own in lacking.items() for order in orders(claim, own)]
+    return [command(order, name, options) for name, own in lacking.items() for order in orders(claim, own)]
 
 
 def summary(found: Judged) -> str:
@@ -209,7 +214,7 @@ def _with(what: str, names: Sequence[str]) -> str:
     return f", {what} {' and '.join(names)}" if names else ""
 
 
-def documents(found: Judged, results: str | None = None) -> list[dict[str, Any]]:
+def documents(found: Judged, options: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Claims as plain values for JSON, with readable labels of verdicts."""
     return [
         asdict(claim)
@@ -219,7 +224,7 @@ def documents(found: Judged, results: str | None = None) -> list[dict[str, Any]]
                 for verdict in verdicts
             ],
             "reasons": reasons(verdicts),
-            "commands": commands(claim, verdicts, results),
+            "commands": commands(claim, verdicts, options),
         }
         for claim, verdicts in found
     ]

@@ -72,7 +72,7 @@ class Panel:
     """First and last value of the horizontal axis."""
     cells: Sequence[Mapping[str, Any]]
     """Rows of entry, label, length, step or setting, mean, low, high, n, context_free. Low and high are null for a single seed,
-    context_free is null if unknown."""
+    context_free is null if unknown. Rows of a logarithmic panel have `band`, too, the lower end of the drawn interval."""
     context_free: Sequence[Mapping[str, Any]]
     """Rows of length, step or setting, and mean of the context-free baseline; empty if unknown."""
     train_length: int = 0
@@ -178,7 +178,7 @@ def layers(
     return [
         *_facts(panel, look),
         *([context_free.encode(x=x, y="mean:Q")] if panel.context_free else []),
-        base.mark_area(opacity=0.15).encode(styles.color, y=alt.Y("low:Q"), y2="high:Q"),
+        base.mark_area(opacity=0.15).encode(styles.color, y=alt.Y("band:Q" if panel.logarithmic else "low:Q"), y2="high:Q"),
         base.mark_line(strokeWidth=look.line).encode(styles.color, styles.dash, y=y),
         points.encode(styles.color, styles.shape, y=y),
     ]

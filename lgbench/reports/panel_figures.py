@@ -80,10 +80,13 @@ def _levels(field: str, levels: Mapping[Any, float | None], loglog: bool = False
 
 
 def above_zero(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with means above 0, for a logarithmic axis. An interval down to 0 ends at the smallest mean."""
+    """Rows with means above 0, for a logarithmic axis, and `band`, the lower end of the drawn interval.
+
+    The band of an interval that reaches 0 goes down to the smallest number of all rows.
+    """
     positive = [cell for cell in cells if cell["mean"] > 0]
-    least = min((cell["mean"] for cell in positive), default=0.0)
-    return [cell | {"low": least if cell["low"] is not None and cell["low"] <= 0 else cell["low"]} for cell in positive]
+    least = min((end for cell in positive for end in (cell["mean"], cell["low"]) if end is not None and end > 0), default=0.0)
+    return [cell | {"band": None if cell["low"] is None else max(cell["low"], least)} for cell in positive]
 
 
 def marked(lengths: Sequence[int], trained: int) -> list[int]:

@@ -98,6 +98,11 @@ def show(table: Table, console: Console) -> None:
         say(note, console)
 
 
+def fits(table: Table, console: Console) -> bool:
+    """Whether the terminal has room for all columns."""
+    return len(_fitting(table, console)[0]) == len(table.columns)
+
+
 def say(text: str, console: Console, style: str = "") -> None:
     """Print a sentence, wrapped between words."""
     console.print(Text(printable(text), style=style), highlight=False)

@@ -242,7 +242,7 @@ def make_room(path: Path, run_id: str) -> str | None:
     """Rename an unsound file with the name of a run. Returns a sentence for the user after renaming."""
     if not path.exists() or is_run(path, run_id):
         return None
-    return f"{path} was no whole file of its run, and is now {set_aside(path).name}"
+    return f"{path} was damaged, and is now {set_aside(path).name}"
 
 
 def find(folder: Path) -> Iterator[Path]:

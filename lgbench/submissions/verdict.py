@@ -127,7 +127,7 @@ class RerunVerdict:
             yield f"  and {len(more)} more"
         yield f"  expected {self.tolerance}; {why}"
         if self.otherwise and not self.tolerance.is_wide:
-            wide = f"--tolerance {OTHER_ROUNDING.single:g} allows for most of what is known of rounding"
+            wide = f"--tolerance {OTHER_ROUNDING.single:g} covers most of the known differences between machines"
             yield f"  numbers may be rounded otherwise for that reason, if the file is right about it; {wide}"
 
 

@@ -367,6 +367,6 @@ def test_orders_are_few_and_hold_every_run_once_and_no_other(tmp_path):
 
 def test_a_command_is_quoted_for_a_shell():
     order = RunCommand(("dyck", "tomita-1"), ("a+b", "lstm"), (0, 1, 2, 7), ("ema",))
-    assert command(order, "quick", "my results") == (
+    assert command(order, "quick", ["--results", "my results"]) == (
         "lgbench run --task dyck,tomita-1 --arch a+b,lstm --seeds 0:3,7 --protocol quick --average ema --results 'my results'"
     )

@@ -9,10 +9,13 @@ import shlex
 import pytest
 from helpers.claim_files import CLAIM, QUICK, around, write_claim, write_runs
 from helpers.commands import invoked
+from helpers.norm_sources import norm_source
 
 from lgbench.claims.claim import read_claims
 from lgbench.claims.verdicts import decide
 from lgbench.cli.main import main
+from lgbench.experiment.components import find_entries, find_tasks
+from lgbench.extensions.registry import Registry
 from lgbench.reports import claims as shown
 from lgbench.results.leaderboard import Results
 
@@ -34,6 +37,35 @@ entry = "toy-table+toy-nothing@toy-mean"
 against = "toy-table+toy-nothing"
 lengths = "all"
 """
+
+
+TASKS = """
+from lgbench import Answers, Batch, Signature, Task, Tokens
+
+class Steps(Task):
+    '''Nothing.'''
+
+    family, version, signature = "steps", 1, Signature(Tokens(3), 3, Answers.EVERY_PREFIX)
+    train_lengths, max_length = (1, 8), 64
+
+    def __init__(self, name):
+        self.name = name
+
+    def sample(self, length, random):
+        raise NotImplementedError
+
+@hookimpl
+def lgbench_tasks():
+    return [Steps("steps-1"), Steps("steps-2")]
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """A plugin file with a norm and two tasks of a family, and the end of their names in results."""
+    path = tmp_path / "own.py"
+    path.write_text(norm_source("own-norm") + TASKS)
+    return path, f"~{Registry.load(files=[path]).norms.found('own-norm').origin.stamp}"
 
 
 @pytest.fixture
@@ -143,12 +175,26 @@ def test_a_claim_that_lacks_no_run_says_so(tmp_path):
     assert said.strip() == "new-norm: no run is missing."
 
 
-def test_the_list_names_the_obstacles_of_claims_without_a_verdict(folder):
+def test_the_list_names_the_obstacles_of_claims(folder):
     for number in range(7):
         write_claim(folder / "claims", CLAIM.replace('"alpha"', '"tomta-1"'), f"odd-{number}")
     said = invoked("claims", *options(folder)).stdout.splitlines()
-    lines = [f"odd-{number} cannot be decided here: no task 'tomta-1'; did you mean 'tomita-1'?" for number in range(5)]
-    assert [line for line in said if "cannot" in line] == lines and "and 2 more" in said
+    lines = ["new-norm cannot be decided in full here: no architecture, norm, attention or position 'arch'."]
+    lines += [f"odd-{number} cannot be decided here: no task 'tomta-1'; did you mean 'tomita-1'?" for number in range(4)]
+    assert [line for line in said if "cannot" in line] == lines and "and 3 more" in said
+
+
+def test_the_list_names_a_misspelt_metric_of_a_claim_with_other_verdicts(tmp_path):
+    text = CLAIM.replace("arch+new", "transformer+peri-norm").replace("arch+old", "transformer+pre-norm")
+    text = text.replace('"alpha"', '"tomita-1"')
+    entries = {"transformer+peri-norm": around(0.3), "transformer+pre-norm": around(0.5, sign=-1)}
+    write_runs(tmp_path / "results", entries, "tomita-1")
+    misspelt = '[[tests]]\nentry = "transformer+peri-norm"\nvalue = 0.9\nmetric = "acuracy"\n'
+    write_claim(tmp_path / "claims", text + misspelt)
+    said = invoked("claims", *options(tmp_path)).stdout
+    assert "1 of 1 prediction holds" in said and "1 has not run" in said
+    reason = "no metric 'acuracy'; did you mean 'accuracy'?"
+    assert f"new-norm cannot be decided in full here: nothing that is installed measures it: {reason}" in said
 
 
 def test_a_reason_is_said_once_for_all_that_it_holds_for(folder):
@@ -163,6 +209,59 @@ def test_a_reason_is_said_once_for_all_that_it_holds_for(folder):
             f"{paper}: not run: there is no run of it.",
         ]
     )
+
+
+def runs_of_a_file(folder, stamp, seeds):
+    """Runs with the norm on both tasks, and runs with another version of the file."""
+    for task in ("steps-1", "steps-2"):
+        entries = {f"transformer+own-norm{stamp}": around(0.3, seeds), "transformer+pre-norm": around(0.5, sign=-1)}
+        write_runs(folder / "results", entries, f"{task}{stamp}", family=f"steps{stamp}")
+        older = {"transformer+own-norm~00000000": around(0.9), "transformer+pre-norm": around(0.5)}
+        write_runs(folder / "results", older, f"{task}~00000000", family="steps~00000000")
+
+
+@pytest.mark.parametrize("task", ["steps", "steps-2"])
+def test_a_claim_names_what_a_plugin_file_provides_with_or_without_its_hash(tmp_path, plugin, task):
+    path, stamp = plugin
+    runs_of_a_file(tmp_path, stamp, seeds=5)
+    text = CLAIM.replace("arch+old", "transformer+pre-norm")
+    bare = text.replace('"alpha"', f'"{task}"').replace("arch+new", "transformer+own-norm")
+    full = text.replace('"alpha"', f'"{task}{stamp}"').replace("arch+new", f"transformer+own-norm{stamp}")
+    write_claim(tmp_path / "claims", bare, "bare")
+    write_claim(tmp_path / "claims", full, "full")
+    found = {}
+    for name, *plugins in (("bare", "--plugin", path), ("full", "--plugin", path), ("full",)):
+        (claim,) = json.loads(invoked("claims", name, "--json", *plugins, *options(tmp_path)).stdout)
+        found[name, bool(plugins)] = [(verdict["task"], verdict["state"], verdict["n"]) for verdict in claim["verdicts"]]
+    assert set(map(tuple, found.values())) == {((f"{task}{stamp}", "confirmed", 5),)}
+    said = invoked("claims", "bare", "--missing", "--plugin", path, *options(tmp_path)).stdout
+    assert said.strip() == "bare: no run is missing."
+
+
+def test_the_page_has_a_claim_on_the_names_of_a_plugin_file(tmp_path, plugin):
+    path, stamp = plugin
+    runs_of_a_file(tmp_path, stamp, seeds=5)
+    text = CLAIM.replace('"alpha"', '"steps"').replace("arch+new", "transformer+own-norm")
+    write_claim(tmp_path / "claims", text.replace("arch+old", "transformer+pre-norm"))
+    done = invoked("site", "--out", tmp_path / "site", "--plugin", path, *options(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert 'href="#/claims"' in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("task", ["steps", "steps-2"])
+def test_a_command_for_missing_runs_of_a_plugin_file_has_the_file(tmp_path, plugin, task):
+    path, stamp = plugin
+    runs_of_a_file(tmp_path, stamp, seeds=2)
+    text = CLAIM.replace('"alpha"', f'"{task}"').replace("arch+new", "transformer+own-norm")
+    write_claim(tmp_path / "claims", text.replace("arch+old", "transformer+pre-norm"))
+    said = invoked("claims", "--missing", "--plugin", path, *options(tmp_path)).stdout
+    (command,) = [shlex.split(line) for line in said.splitlines() if "lgbench run" in line]
+    asked = main.commands["run"].make_context("run", command[2:]).params
+    registry = Registry.load(files=asked["plugins"])
+    members = ["steps-1", "steps-2"] if task == "steps" else [task]
+    assert [each.label for each in find_tasks(asked["task"], registry)] == [f"{member}{stamp}" for member in members]
+    assert [*find_entries(asked["arch"], registry)] == [f"transformer+own-norm{stamp}"]
+    assert (*asked["plugins"],) == (path,) and asked["seeds"] == (2, 3, 4)
 
 
 def test_a_protocol_leaves_out_the_others(folder):

@@ -132,6 +132,31 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(width: int, ar
     assert {word for word in words if set(word) != {"\u2500"}} <= set(invoked(*arguments).output.split())
 
 
+LONG = "select entry, task, protocol, weights, metric, avg(value) as value, avg(value) / 3e5 as small from results group by all"
+
+
+@pytest.mark.parametrize("width", [70, 120])
+def test_an_answer_of_sql_keeps_all_columns_on_a_terminal_and_rounds_numbers(tmp_path, width) -> None:
+    write_rows(tmp_path / "run.parquet", simulated({8: 1 / 3}, entry="transformer+peri-norm+sandwich"))
+    lines = shown(width, "sql", LONG, "--results", str(tmp_path))
+    said = " ".join(lines)
+    assert max(map(len, lines)) <= width and "no room" not in said
+    assert {"entry", "task", "protocol", "weights", "metric", "value", "small"} < {*said.split()}
+    assert {"0.3333", "1.111e-06"} < {*said.split()}
+    digits = invoked("sql", "select value from results", "--format", "csv", "--results", tmp_path).stdout
+    assert digits == f"value\n{1 / 3}\n"
+
+
+def test_an_answer_of_sql_too_wide_for_a_terminal_has_a_line_for_each_column(tmp_path) -> None:
+    write_rows(tmp_path / "run.parquet", simulated({8: 1 / 3, 16: 0.5}))
+    lines = shown(80, "sql", "select * from results order by length", "--results", str(tmp_path))
+    assert max(map(len, lines)) <= 80
+    names = [line[4:].split()[0] for line in lines if line.strip()][2:]
+    header = invoked("sql", "select * from results limit 0", "--format", "csv", "--results", tmp_path).stdout
+    assert names == header.strip().split(",") * 2
+    assert [line.split()[-1] for line in lines if " value " in line][1:] == ["0.3333", "0.5"]
+
+
 def test_paragraphs_of_a_docstring_fill_the_lines_of_a_terminal() -> None:
     paragraphs = "\n".join(shown(80, "show", "tomita-2")).split("\n\n")
     (told,) = [paragraph for paragraph in paragraphs if paragraph.startswith("Next may come")]

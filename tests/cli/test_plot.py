@@ -154,3 +154,17 @@ def test_an_entry_that_is_left_out_is_named_and_one_that_is_elsewhere_is_no_miss
         assert said in " ".join(plot(*asked, "--entry", entry).stderr.split())
         compared = invoked("compare", "pre-norm", entry, "--task", "alpha", "--results", tmp_path)
         assert said in " ".join(compared.stderr.split())
+
+
+def test_a_band_that_reaches_zero_goes_down_to_the_smallest_number_on_logarithmic_axes(tmp_path):
+    for seed, noise in enumerate((-0.3, 0.0, 0.4)):
+        write_rows(
+            tmp_path / f"{seed}.parquet", simulated({8: 0.5 + noise / 100, 16: 0.4 + noise, 64: 0.25 + noise / 2}, seed=seed)
+        )
+    out = tmp_path / "a.json"
+    assert plot("--task", "alpha", "--loglog", "--out", out, "--results", tmp_path).exit_code == 0
+    (rows,) = (rows for name, rows in json.loads(out.read_text())["datasets"].items() if name.startswith("cells"))
+    found = {row["length"]: row for row in rows}
+    assert found[16]["low"] <= 0 and found[64]["low"] <= 0 < found[8]["low"]  # as measured
+    least = min(row["mean"] for row in rows)
+    assert {found[16]["band"], found[64]["band"]} == {least} and found[8]["band"] == found[8]["low"]

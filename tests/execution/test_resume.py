@@ -101,7 +101,7 @@ def test_a_damaged_run_file_is_told_and_kept_and_its_run_is_made_again(tmp_path,
     path = tmp_path / min(before)
     path.write_bytes(content)
     said = lgbench(*command)
-    assert f"{path} was no whole file of its run, and is now {path.name}.damaged-1" in said and "1 run written" in said
+    assert f"{path} was damaged, and is now {path.name}.damaged-1" in said and "1 run written" in said
     assert rows(tmp_path) == before and left(tmp_path) == [f"{path.name}.damaged-1"]
     assert (tmp_path / f"{path.name}.damaged-1").read_bytes() == content
 

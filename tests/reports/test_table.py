@@ -185,6 +185,17 @@ def test_a_column_has_differences_to_the_baseline_with_interval_and_verdict(comp
     assert boards_report.notes(board)[-1] == f"The baseline is {BASELINE}. Verdicts against it are corrected for 3 comparisons."
 
 
+def test_a_baseline_that_was_asked_for_keeps_its_column_on_a_narrow_terminal(compared):
+    narrow = {}
+    for asked in (False, True):
+        out = io.StringIO()
+        for table in boards_report.tables(compared, compares=asked):
+            show(table, Console(file=out, width=74, force_terminal=True, color_system=None))
+        narrow[asked] = out.getvalue()
+    assert re.search("no room for[^;]*against", narrow[False], re.DOTALL)
+    assert not re.search("no room for[^;]*against", narrow[True], re.DOTALL) and "against" in narrow[True]
+
+
 def test_where_the_baseline_is_not_on_the_board_the_column_is_left_out_and_that_is_said(boards):
     (said,) = [note for note in boards_report.notes(boards[0]) if "--baseline" in note]
     assert said == f"No entry is compared with {BASELINE}, which is not ranked here; --baseline names another entry."

@@ -171,7 +171,7 @@ def test_damaged_files_are_left_out_and_the_command_says_so_and_fails(folders):
     again = run(b, 1)
     *_, said = merged(b, to=c)
     assert contents(c)[bad.name] == again.read_bytes() and contents(c)[f"{bad.name}.damaged-1"] == b"half"
-    assert "was no whole file of its run, and is now" in said[-1]
+    assert "was damaged, and is now" in said[-1]
 
 
 def test_a_folder_that_cannot_be_written_is_named(folders):

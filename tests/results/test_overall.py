@@ -164,7 +164,7 @@ def test_the_order_without_each_family_is_that_of_boards_without_it(tmp_path):
         own = {row.entry: np.mean([s for i, s in enumerate(row.families) if i != place]) for row in board.rows}
         assert [row.ranks_without[place] for row in sorted(board.rows, key=lambda row: own[row.entry])] == [1, 2], family
     assert len({row.ranks_without for row in board.rows}) == 2
-    assert "Order less alpha" in lgbench("leaderboard", "--results", tmp_path)
+    assert "Without alpha the order is" in lgbench("leaderboard", "--results", tmp_path)
 
 
 def test_a_task_of_a_pack_leaves_the_board_of_the_families_of_lgbench_as_it_is(tmp_path):

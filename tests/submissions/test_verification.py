@@ -178,7 +178,7 @@ def test_a_file_that_says_that_it_was_made_elsewhere_is_not_believed(honest, tmp
     assert said.startswith(f"differs: {TITLE}: tvd (") and "expected within 0.0001; torch is '2.0.0' in the file" in said
     for fact in ("the device is 'cpu (arm64, DEFAULT)'", "the number of threads is 7", "in the population is 100"):
         assert fact in said
-    assert "--tolerance 0.3 allows for most of what is known of rounding" in said
+    assert "--tolerance 0.3 covers most of the known differences between machines" in said
 
 
 @pytest.mark.slow

@@ -69,8 +69,8 @@ const overallTable = (board) => {
     { name: "IQM", title: "IQM", class: "number", sort: (row) => row.score.value, cell: (row) => estimate(row.score, 4) },
     { name: "mean", title: "mean", class: "number", sort: (row) => row.mean.value, cell: (row) => estimate(row.mean, 4) },
     {
-      name: "rank less a family",
-      title: "rank less a family",
+      name: "rank without a family",
+      title: "rank without a family",
       sort: (row) => Math.max(...row.ranks_without),
       cell: (row) => element("td", {}, distinct([Math.min(...row.ranks_without), Math.max(...row.ranks_without)]).join("–")),
     },
