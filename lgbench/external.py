@@ -7,7 +7,7 @@ import hashlib
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -21,22 +21,25 @@ from lgbench.errors import LgbenchError, RunFailed, Unsupported, UsageError, loc
 from lgbench.execution.device import choose_device, environment, full_float32
 from lgbench.execution.runner import run_metadata
 from lgbench.experiment.components import family_of, find_tasks, plugins_used, takes_part, versions_of
-from lgbench.experiment.contexts import board_lengths, no_answer_counts
+from lgbench.experiment.contexts import board_lengths, context_lengths, draw, no_answer_counts
 from lgbench.experiment.experiment import Tested
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS
 from lgbench.experiment.record import EXTERNAL, EXTERNAL_VERSION, Evaluation, ExperimentRecord, ProtocolUse, Training
 from lgbench.experiment.settings import check_settings, flat, longest_context, override
 from lgbench.extensions.function_files import as_name, require_logits
 from lgbench.extensions.registry import Found, Registry
-from lgbench.measurement.causality import Predict
+from lgbench.measurement.causality import TOLERANCE, Predict
 from lgbench.measurement.evaluate import context_free_scores, evaluate
 from lgbench.measurement.scores import Score, reasons
+from lgbench.randomness import Random, key_of
 from lgbench.results import run_files
 from lgbench.results.file_format import digest
 from lgbench.results.rows import rows_of
 from lgbench.results.stored_runs import ExecutionRecord, ExternalModel, Seconds
 
 Model = nn.Module | Callable[[Tensor], Any]
+UNNAMED = "model"
+"""Name of a model without one, such as a lambda."""
 
 
 def described(model: Model) -> ExternalModel:
@@ -55,7 +58,7 @@ def name_of(model: Model) -> str:
     ('linear', 'model')
     """
     own = type(model).__name__ if isinstance(model, nn.Module) else getattr(model, "__name__", type(model).__name__)
-    return as_name(own.replace("<lambda>", "")) or "model"
+    return as_name(own.replace("<lambda>", "")) or UNNAMED
 
 
 def device_of(model: Model, named: str | None) -> torch.device:
@@ -73,19 +76,20 @@ def asked(model: Model, name: str, task: Task, device: torch.device) -> Iterator
     Afterwards the model has its old modes and device. Calls raise Unsupported for logits of the wrong type or shape, and for a
     model without some token of the task.
     """
-    signature = task.signature
+    signature, who = task.signature, _who(name)
 
     def predict(inputs: Tensor) -> Tensor:
         try:
             logits = model(inputs)
         except Exception as error:  # a stranger's model may raise anything
             if sentence := _lacks_token(model, inputs[:1], task):
-                raise Unsupported(f"the model {name} {sentence}") from error
+                raise Unsupported(f"{who} {sentence}") from error
             raise
         if not isinstance(logits, Tensor):
-            logits = torch.as_tensor(logits)  # of NumPy, or a list
-        require_logits(f"the model {name}", logits, inputs.shape[:2], signature)
-        wide = logits if logits.dtype == torch.float64 else logits.float()
+            with suppress(RuntimeError, TypeError, ValueError):  # the error below says what was returned
+                logits = torch.as_tensor(logits)  # of NumPy, or a list
+        require_logits(who, logits, inputs.shape[:2], signature)
+        wide: Tensor = logits if logits.dtype == torch.float64 else logits.float()
         return wide.to(inputs.device)
 
     if not isinstance(model, nn.Module):
@@ -102,6 +106,10 @@ def asked(model: Model, name: str, task: Task, device: torch.device) -> Iterator
             module.training = True
         if device != before:
             model.to(before)
+
+
+def _who(name: str) -> str:
+    return "the model" if name == UNNAMED else f"the model {name}"
 
 
 def _lacks_token(model: Model, inputs: Tensor, task: Task) -> str | None:
@@ -274,11 +282,28 @@ def _scores(model: Model, whole: Tested, device: torch.device) -> list[Score]:
     name = whole.record.entry
     try:
         with full_float32(), asked(model, name, whole.task, device) as predict:
+            if not isinstance(model, nn.Module):
+                _require_repeatable(predict, whole, device)
             return evaluate(whole, {"raw": predict}, device)
     except LgbenchError:
         raise
     except Exception as error:  # a stranger's model may raise anything
         raise RunFailed(f"{whole.record.title} failed: {located(error)}") from error
+
+
+@torch.no_grad()
+def _require_repeatable(predict: Predict, whole: Tested, device: torch.device) -> None:
+    """Raise Unsupported for a function with other answers to the same context, as with dropout.
+
+    Its measurements would be noise, and its answers would seem to depend on later inputs.
+    """
+    longest = context_lengths(whole.task, whole.train, whole.evaluate)[-1]
+    inputs = draw(whole.task, longest, Random.stacked([key_of(0, "repeated", whole.task.name)], 1)).inputs.to(device)
+    if not torch.allclose(predict(inputs), predict(inputs), TOLERANCE, TOLERANCE, equal_nan=True):
+        raise Unsupported(
+            f"{_who(whole.record.entry)} gives other answers to the same context the second time: call model.eval() first, "
+            "since lgbench puts only modules into evaluation mode, and draw no random numbers"
+        )
 
 
 def _file(folder: Path, record: ExperimentRecord, rows: pa.Table, metadata: Mapping[str, Any]) -> None:

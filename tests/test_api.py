@@ -39,6 +39,15 @@ def test_a_combination_that_a_plugin_refuses_is_warned_of_where_others_run(tmp_p
     assert set(table["task"].to_pylist()) == {"toy-walk"}
 
 
+@pytest.mark.parametrize("seeds", [3, "0:2", [0, 0.5], [-1], None])
+def test_seeds_other_than_whole_numbers_are_refused_before_any_training(tmp_path, toys_alone, seeds):
+    with pytest.raises(
+        lgbench.UsageError, match=r"^seeds is .*, expected a list of whole numbers from 0 on, such as range\(3\)"
+    ):
+        toy_run(tmp_path, seeds=seeds)
+    assert not list(tmp_path.iterdir())
+
+
 def test_models_run_in_full_float32_whatever_the_process_had_set(tmp_path, toys_alone, monkeypatch):
     def precision():
         return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32

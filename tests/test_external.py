@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -15,7 +16,7 @@ from torch import nn
 from toys import WALK
 
 import lgbench
-from lgbench.errors import LgbenchError, RunFailed, RunFileError, Unsupported, UsageError
+from lgbench.errors import RunFailed, RunFileError, Unsupported, UsageError
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.stored_runs import RunMetadata
@@ -223,8 +224,10 @@ def test_a_model_that_fails_is_named_with_its_error(toys_alone, tmp_path):
     assert isinstance(failed.value.__cause__, ValueError) and not list(tmp_path.iterdir())
     with pytest.raises(Unsupported, match="logits of the shape"):
         walk(lambda tokens: torch.zeros(*tokens.shape, 4))
-    with pytest.raises(LgbenchError, match="could not|Could not|new"):
+    with pytest.raises(Unsupported, match="^the model returned dict, expected a tensor of logits of the shape"):
         walk(lambda tokens: {"logits": tokens})
+    with pytest.raises(Unsupported, match="returned SimpleNamespace, expected a tensor .*: return its .logits$"):
+        walk(lambda tokens: SimpleNamespace(logits=uniform(tokens)))
 
 
 def vocabulary(tokens, classes):
@@ -244,6 +247,14 @@ def test_answers_that_are_not_sound_are_said_and_not_ranked(toys_alone, tmp_path
     with pytest.warns(UserWarning, match="some of its answers are not finite"):
         walk(lambda tokens: torch.full((*tokens.shape, 3), math.nan), tmp_path, name="nothing")
     assert all(row.tier is None for board in Results(tmp_path).boards("tvd") for row in board.rows)
+
+
+def test_a_function_around_a_model_in_training_mode_is_told_to_call_eval(toys_alone):
+    model = Perfect().train()
+    with pytest.raises(Unsupported, match=r"the model gives other answers to the same context .*: call model.eval\(\) first"):
+        walk(lambda tokens: model(tokens))
+    model.eval()
+    walk(lambda tokens: model(tokens))
 
 
 def test_the_protocol_is_no_training(toys_alone):

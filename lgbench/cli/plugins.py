@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.argument("kind", type=click.Choice(list(KINDS)), required=False, metavar="[KIND]")
 @options.plugin_option
 def list_names(kind: str | None, plugins: Sequence[Path]) -> None:
-    """List tasks, architectures, parts, metrics and other things.
+    """List tasks, architectures, parts and metrics.
 
     Without KIND, the kinds are listed, with the number of things of each. Each line has a name and a sentence about it;
     `lgbench show NAME` says more. Metrics are a table: whether a lower or a higher value is better, the range of values, the
@@ -62,8 +62,10 @@ def show(name: str, plugins: Sequence[Path]) -> None:
     NAME is anything that `lgbench list` prints, or a family of tasks. For a task, three sample contexts and p* are shown.
     """
     from lgbench.extensions import describe
+    from lgbench.extensions.function_files import take_functions
 
-    echo(describe.page(name, installed(plugins)))
+    (name,), files = take_functions([name])
+    echo(describe.page(name, installed([*plugins, *files])))
 
 
 @click.command()
@@ -141,14 +143,16 @@ def _from(origin: Distribution) -> str:
 def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
     """Check whether plugins keep to the contracts.
 
-    PLUGIN is a file, or the name of a plugin, of a package, or of a task, architecture or other provided part. Without it, the
-    files of --plugin are checked, or all installed plugins. The exit code is 1 if a check failed.
+    PLUGIN is a file, a function in a file that builds a model, as in ./my_model.py:build, or the name of a plugin, of a
+    package, or of a task, architecture or other provided part. Without it, the files of --plugin are checked, or all installed
+    plugins. The exit code is 1 if a check failed.
     """
     from lgbench.conformance.check import CheckFailed
+    from lgbench.extensions.loading import parted
     from lgbench.extensions.registry import Registry
 
     keep_output()
-    files = {name: Path(name) for name in names if name.endswith(".py")}
+    files = {name: Path(name) for name in names if parted(Path(name))[0].suffix == ".py"}
     registry = Registry.load(files=[*plugins, *files.values()])
     chosen = _chosen([files[name].name if name in files else name for name in names], bool(plugins), registry)
     failed = noted = 0
@@ -239,9 +243,10 @@ def new_plugin(name: str, kind: str, folder: Path | None) -> None:
 def selftest(device: str, out: Path, small: bool) -> None:
     """Compare a GPU with a CPU, and measure its pace.
 
-    One task with every norm scheme and every task with four, captured and compiled steps, memory, populations of up to 1,024
-    models, bfloat16, and one family under the protocol standard: about ten minutes on a GPU, without DuckDB and without a
-    network. Exits with 1 if a part does not hold, and with 2 if there is no such device.
+    Trains one task with every norm scheme, and every task with four. Compares captured and compiled steps with plain ones, and
+    counted memory with real memory. Measures populations of up to 1,024 models, bfloat16, and one family under the protocol
+    standard. Takes about ten minutes on a GPU, and needs neither DuckDB nor a network. Exits with 1 if a part does not hold,
+    and with 2 if there is no such device.
     """
     from lgbench import selftest as parts
     from lgbench.execution.device import choose_device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -39,6 +39,7 @@ from lgbench.experiment.settings import (
     override,
     setting_label,
 )
+from lgbench.extensions.function_files import BuiltByFunction
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Found, Registry
 from lgbench.options import RunOptions, listed
@@ -59,7 +60,7 @@ def plan(options: RunOptions, registry: Registry) -> Plan:
 
     Raises UsageError for unknown names, values out of range, or options without a possible pair of task and entry.
     """
-    archs, seeds = listed(options.arch), tuple(dict.fromkeys(options.seeds))
+    archs, seeds = listed(options.arch), _seeds(options.seeds)
     for kind, named in (("task", listed(options.task)), ("arch", archs), ("seed", seeds)):
         if not named:
             raise UsageError(f"nothing to run: no {kind} was named")
@@ -99,6 +100,14 @@ def plan(options: RunOptions, registry: Registry) -> Plan:
     if not experiments:
         raise UsageError("\n".join(refusals))
     return Plan(tuple(experiments), tuple(refusals), tuple(notes))
+
+
+def _seeds(asked: object) -> tuple[int, ...]:
+    """Seeds of a request from Python, each once; click has read those of a command line."""
+    seeds = tuple(dict.fromkeys(asked)) if isinstance(asked, Iterable) else (None,)
+    if not all(isinstance(seed, int) and 0 <= seed < 2**63 for seed in seeds):
+        raise UsageError(f"seeds is {asked!r:.100}, expected a list of whole numbers from 0 on, such as range(3)")
+    return seeds
 
 
 @dataclass(frozen=True)
@@ -223,7 +232,10 @@ def _averagers(named: Sequence[str] | None, registry: Registry) -> tuple[Found[A
 
 
 def _require_model(experiment: Experiment) -> None:
-    """Raise Unsupported if the model cannot be built, or if its norm scheme or its dropout has no effect."""
+    """Raise Unsupported if the model cannot be built, or if its norm scheme or its dropout has no effect.
+
+    A model from a function must also read the longest input.
+    """
     norm, architecture = experiment.parts.get("norm"), experiment.architecture
     made: list[object] = []
 
@@ -244,6 +256,8 @@ def _require_model(experiment: Experiment) -> None:
         raise Unsupported(
             f"{norm.name} places no norm in {architecture.name}: leave it out, or name a norm scheme that places one there"
         )
+    if isinstance(architecture, BuiltByFunction):  # others passed `lgbench check`, and quadratic attention takes seconds here
+        architecture.require_length(model, experiment.task.signature, experiment.parts_to_build().test_positions)
 
 
 _PLACES = ("embed", "residual", "output", "final", "query", "key", "head", "gain")

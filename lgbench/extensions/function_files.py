@@ -11,12 +11,12 @@ from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lgbench.contracts import NAME, Answers, Architecture, Model, Parts, Signature, Tokens
-from lgbench.errors import PluginError, Unsupported, UsageError, message_of, unknown
+from lgbench.errors import PluginError, Unsupported, UsageError, lacks_memory, message_of, unknown
 from lgbench.extensions.loading import PluginSource, file_source, parted
 from lgbench.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 CONTEXTS = 2
 """Number of contexts in the trial input of a new model."""
@@ -28,11 +28,16 @@ Function = Callable[..., Any]
 def take_functions(archs: Iterable[str]) -> tuple[list[str], list[Path]]:
     """Values of --arch with functions in files replaced by names of architectures, and the plugin files of these functions.
 
-    Raises UsageError for a missing file, and for a file without the name of a function.
+    Raises UsageError for a missing file, for a file without the name of a function, and for anything except texts.
     """
     names: list[str] = []
     plugins: list[Path] = []
     for arch in archs:
+        if not isinstance(arch, str):
+            raise UsageError(
+                f"arch has an object of {type(arch).__name__}, expected names: name a function in a file, such as "
+                "./file.py:build, or test a trained model with lgbench.evaluate_model"
+            )
         if arch.endswith(".py"):
             raise UsageError(f"{arch!r} is a file: name a function in it that builds a model, as in {arch}:build")
         if found := _NAMED.fullmatch(arch):
@@ -92,10 +97,15 @@ class BuiltByFunction(Architecture):
         vars(self)["build"] = build
 
     def build(self, signature: Signature, parts: Parts, *args: Any, **options: Any) -> Model:
-        """Model from the function. Raises Unsupported for a result without the right type or logits of the wrong shape."""
+        """Model from the function. Raises Unsupported for an error in it, for another result, and for wrong logits."""
         from torch import nn
 
-        model = self._function(signature, **options)
+        try:
+            model = self._function(signature, **options)
+        except Unsupported:  # its message is the reason
+            raise
+        except Exception as error:  # such as a function for tokens alone, given vectors by `lgbench check`
+            raise Unsupported(f"building the model failed with {message_of(error)}") from error
         if not isinstance(model, nn.Module):
             raise Unsupported(f"{self._where} returned {type(model).__name__}, expected a torch.nn.Module")
         self._require_logits(model, signature, parts.train_positions)
@@ -105,12 +115,7 @@ class BuiltByFunction(Architecture):
         """Run the model once. Raises Unsupported for a failure, or for logits of the wrong type or shape."""
         import torch
 
-        inputs = signature.inputs
-        given = (
-            torch.zeros(CONTEXTS, positions, dtype=torch.int64)
-            if isinstance(inputs, Tokens)
-            else torch.zeros(CONTEXTS, positions, inputs.width)
-        )
+        given = _zeros(signature, CONTEXTS, positions)
         # One by one, because train() would wake layers that the function froze.
         modes = {module: module.training for module in model.modules()}
         try:
@@ -123,6 +128,36 @@ class BuiltByFunction(Architecture):
             module.training = training
         require_logits(f"the model of {self._where}", logits, given.shape[:2], signature)
 
+    def require_length(self, model: nn.Module, signature: Signature, positions: int) -> None:
+        """Run a built model on one input of the longest length. Raises Unsupported for a failure, or for wrong logits.
+
+        Otherwise too few learned positions would end a run after its training. Leaves the model in evaluation mode.
+        """
+        import torch
+
+        try:
+            with torch.no_grad():
+                logits = model.eval()(_zeros(signature, 1, positions))
+        except Exception as error:  # a stranger's model may raise anything
+            if lacks_memory(error):  # a GPU may have more
+                return
+            raise Unsupported(
+                f"the model of {self._where} fails on inputs of {positions} positions, the longest under this protocol: "
+                f"{message_of(error)}; build it for inputs of that length, or lower evaluate.max_length"
+            ) from error
+        require_logits(f"the model of {self._where}", logits, (1, positions), signature)
+
+
+def _zeros(signature: Signature, contexts: int, positions: int) -> Tensor:
+    """Inputs of a signature, all 0."""
+    import torch
+
+    inputs = signature.inputs
+    if not isinstance(inputs, Tokens):
+        return torch.zeros(contexts, positions, inputs.width)
+    ids = () if inputs.positions is None else (2,)
+    return torch.zeros(contexts, positions, *ids, dtype=torch.int64)
+
 
 def require_logits(who: str, logits: Any, inputs: Sequence[int], signature: Signature) -> None:
     """Raise Unsupported unless `logits` are floats, (contexts, answers, classes). inputs: numbers of contexts and positions."""
@@ -132,7 +167,10 @@ def require_logits(who: str, logits: Any, inputs: Sequence[int], signature: Sign
     answers = 1 if signature.answers is Answers.LAST else positions
     expected = (contexts, answers, signature.classes)
     if not isinstance(logits, torch.Tensor):
-        raise Unsupported(f"{who} returned {type(logits).__name__}, expected a tensor of logits of the shape {expected}")
+        advice = ": return its .logits" if hasattr(logits, "logits") else ""
+        raise Unsupported(
+            f"{who} returned {type(logits).__name__}, expected a tensor of logits of the shape {expected}{advice}"
+        )
     found = f"the type {logits.dtype}" if tuple(logits.shape) == expected else f"the shape {tuple(logits.shape)}"
     if tuple(logits.shape) != expected or not logits.is_floating_point():
         meaning = "contexts, answers and classes"

@@ -45,6 +45,11 @@ class Found(Generic[Item]):
     def of(cls, name: str, thing: Item, origin: Distribution) -> Found[Item]:
         return cls(f"{name}~{origin.stamp}" if origin.stamp else name, thing, origin)
 
+    @property
+    def by_path(self) -> bool:
+        """Whether users name the object by a path, ./my_model.py:build, and leave its name to others."""
+        return bool(loading.parted(Path(self.origin.name))[1])
+
 
 class Catalog(Generic[Item]):
     """Objects of one kind by name, each with its distribution. A name from two plugins is unusable."""
@@ -82,11 +87,16 @@ class Catalog(Generic[Item]):
 
     def names(self) -> list[str]:
         """All usable names, sorted."""
-        return sorted(name for name, found in self._items.items() if len(found) == 1)
+        return sorted(name for name in self._items if len(self._named(name)) == 1)
 
     def clashes(self) -> list[str]:
         """One sentence for each name from more than one object."""
-        return [self._clash(name, found) for name, found in sorted(self._items.items()) if len(found) > 1]
+        return [self._clash(name, found) for name in sorted(self._items) if len(found := self._named(name)) > 1]
+
+    def _named(self, name: str) -> list[Found[Item]]:
+        """Objects with a plain name. One from a function file has it only where no other object does."""
+        found = self._items.get(name, [])
+        return [each for each in found if not each.by_path] or found
 
     def _clash(self, name: str, several: Sequence[Found[Item]]) -> str:
         owners = sentence(" and ".join(dict.fromkeys(f"{each.origin.name} {each.origin.version}" for each in several)))
@@ -100,7 +110,7 @@ class Catalog(Generic[Item]):
 
     def _find(self, name: str) -> Found[Item] | None:
         plain, _, stamp = name.partition("~")
-        found = [each for each in self._items.get(plain, []) if stamp in ("", each.origin.stamp)]
+        found = [each for each in self._items.get(plain, []) if each.origin.stamp == stamp] if stamp else self._named(plain)
         found = found or self._unlisted(plain, stamp)
         if len(found) > 1:
             raise PluginError(self._clash(plain, found))

@@ -134,6 +134,7 @@ def test_a_function_may_have_any_name_and_may_be_a_class(toys_alone, file):
         ),
         ("f", "def f(signature): return nn.LSTM(3, 3)", "the model of my_model.py:f fails on inputs of the shape (2, 6): "),
         ("f", "def f(signature): raise RuntimeError('no luck')", "building the model failed with RuntimeError: no luck"),
+        ("f", "from lgbench import Unsupported\ndef f(s): raise Unsupported('too odd')", "cannot be run on toy-walk: too odd"),
         ("f", "def f(signature, *, width): pass", "the option width of my-model-f has no default"),
         ("f", "def f(: pass", "SyntaxError"),
     ],
@@ -141,6 +142,44 @@ def test_a_function_may_have_any_name_and_may_be_a_class(toys_alone, file):
 def test_what_is_wrong_with_a_function_is_one_sentence(toys_alone, file, function, body, said):
     file.write_text(f"{MODEL}\n{body}\n")
     assert said in refusal(file, function)
+
+
+SHORT = """
+class f(Net):
+    def __init__(self, signature):
+        super().__init__(3, 3, 2)
+        self.place = nn.Embedding(16, 2)
+
+    def forward(self, tokens):
+        return self.out(self.embed(tokens) + self.place(torch.arange(tokens.shape[1])))
+"""
+
+
+def test_a_model_with_too_few_positions_is_refused_before_its_training(toys_alone, file):
+    file.write_text(MODEL + SHORT)
+    said = refusal(file, "f", **{"evaluate.max_length": "17"})
+    assert "my_model.py:f fails on inputs of 17 positions, the longest under this protocol: IndexError" in said
+    assert planned(file, "f", **{"evaluate.max_length": "16"})
+
+
+def test_a_model_with_fewer_answers_on_long_inputs_is_refused_before_its_training(toys_alone, file):
+    file.write_text(MODEL + SHORT.replace("self.embed(tokens)", "self.embed(tokens)[:, :16]").replace("tokens.shape[1]", "1"))
+    assert "logits of the shape (1, 16, 3), expected floats of the shape (1, 17, 3)" in refusal(
+        file, "f", **{"evaluate.max_length": "17"}
+    )
+
+
+@pytest.mark.parametrize("arch", [torch.nn.Linear(1, 1), len, ["pre-norm", torch.nn.Linear]])
+def test_a_model_or_a_function_in_place_of_a_name_is_told_what_to_name(arch):
+    with pytest.raises(UsageError, match=r"name a function in a file, such as ./file.py:build, or .* lgbench.evaluate_model"):
+        lgbench.run("toy-walk", arch)
+
+
+def test_check_and_show_take_a_function_in_a_file(toys_alone, file):
+    shown = invoked("show", f"{file}:build")
+    assert shown.exit_code == 0 and "A table of answers." in shown.output and "model.deep" in shown.output
+    checked = invoked("check", f"{file}:build")
+    assert "architecture my-model" in checked.output and "AttributeError" not in checked.output
 
 
 def test_a_file_that_is_not_there_and_parts_that_nobody_takes_are_errors_of_use(toys_alone, file):
@@ -154,6 +193,10 @@ def test_a_file_that_is_not_there_and_parts_that_nobody_takes_are_errors_of_use(
 def test_a_file_with_the_name_of_something_installed_is_meant_by_its_path(toys_alone, file):
     other = file.rename(file.with_name("toy_table.py"))
     assert planned(other)[0].record.architecture.startswith("toy-table~")
+    registry = Registry.load(files=[Path(f"{other}:build")])
+    assert not registry.problems()
+    assert registry.architectures.found("toy-table").label == "toy-table"
+    assert "toy-table" in registry.architectures.names()
 
 
 def test_its_runs_are_read_with_the_file_and_never_published(toys_alone, file, tmp_path):
