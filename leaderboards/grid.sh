@@ -82,3 +82,4 @@ runs paper 0:3 set-complement "no-norm,input-norm,$NORMS"
 
 # mamba and falcon-mamba step through positions on a CPU, and take 40 times as long as a transformer.
 runs standard 0:5 tomita mamba,falcon-mamba --average none
+runs paper 0:3 set-complement no-norm,pre-norm,post-norm,input-norm,peri-norm,peri-init-norm # 20 core-hours; unfinished/ has some
