@@ -377,9 +377,9 @@ def test_rows_and_figures_are_what_the_tables_show(saved, tmp_path):
     assert again.exit_code == 0 and pq.read_table(tmp_path / "again.parquet").to_pylist() == table
 
 
-def test_an_interval_on_a_logarithmic_axis_ends_where_it_ends():
+def test_an_interval_that_reaches_zero_is_drawn_to_the_smallest_number_on_a_logarithmic_axis():
     cells = [{"mean": 1.0, "low": 0.5}, {"mean": 0.8, "low": -0.1}, {"mean": 2.0, "low": None}, {"mean": -1.0, "low": -2.0}]
-    assert [cell["low"] for cell in above_zero(cells)] == [0.5, 0.8, None]
+    assert [(cell["low"], cell["band"]) for cell in above_zero(cells)] == [(0.5, 0.5), (-0.1, 0.5), (None, None)]
 
 
 def test_the_figure_of_one_probe_has_its_exponents(saved, tmp_path):
