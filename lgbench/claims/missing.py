@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from lgbench.claims.claim import Claim, ClaimTest
 from lgbench.errors import LgbenchError, UsageError, unknown
+from lgbench.results.entries import without_hashes
 
 if TYPE_CHECKING:
     from lgbench.claims.verdicts import Verdict
@@ -104,7 +104,7 @@ def _task_in_results(name: str, registry: Registry) -> str:
 
     with suppress(LgbenchError):
         found = {label for task in find_tasks([name], registry) for label in (task.label, family_of(task))}
-        own = [label for label in found if label.partition("~")[0] == name]
+        own = [label for label in found if without_hashes(label) == name]
         return own[0] if len(own) == 1 else name  # an installed family keeps its name beside one of a file
     return name
 
@@ -117,7 +117,7 @@ def _entry_in_results(name: str, registry: Registry) -> str:
     with suppress(LgbenchError):
         (shown,) = find_entries([arch], registry)
         label = f"{shown}@{registry.averagers.found(weights).label}" if at else shown
-        return label if re.sub(r"~[0-9a-f]+", "", label) == name else name
+        return label if without_hashes(label) == name else name
     return name
 
 

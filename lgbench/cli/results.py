@@ -236,10 +236,12 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
 
 def _of_files(query: str, results: Results) -> Iterator[str]:
     """Sentence for each name in a query that the results have only with the hash of a plugin file."""
+    from lgbench.results.entries import without_hashes
+
     _, rows = results.ask("select distinct unnest([family, task, entry]) from results")
     known, literals = {name for (name,) in rows if name}, re.findall(r"'([^']*)'", query)
     for full in sorted(known):
-        name = re.sub(r"~[0-9a-f]+", "", full)
+        name = without_hashes(full)
         if name in literals and name not in known:
             yield f"{name!r} is from a plugin file; in the results it is {full!r}"
 

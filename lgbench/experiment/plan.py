@@ -103,11 +103,11 @@ def plan(options: RunOptions, registry: Registry) -> Plan:
 
 
 def _seeds(asked: object) -> tuple[int, ...]:
-    """Seeds of a request from Python, each once; click has read those of a command line."""
-    seeds = tuple(dict.fromkeys(asked)) if isinstance(asked, Iterable) else (None,)
-    if not all(isinstance(seed, int) and 0 <= seed < 2**63 for seed in seeds):
+    """Seeds of a request, each once. Raises UsageError except for whole numbers from 0 on: Python may pass any object."""
+    seeds = [*dict.fromkeys(asked)] if isinstance(asked, Iterable) else None
+    if seeds is None or not all(isinstance(seed, int) and 0 <= seed < 2**63 for seed in seeds):
         raise UsageError(f"seeds is {asked!r:.100}, expected a list of whole numbers from 0 on, such as range(3)")
-    return seeds
+    return tuple(seeds)
 
 
 @dataclass(frozen=True)

@@ -108,44 +108,40 @@ class BuiltByFunction(Architecture):
             raise Unsupported(f"building the model failed with {message_of(error)}") from error
         if not isinstance(model, nn.Module):
             raise Unsupported(f"{self._where} returned {type(model).__name__}, expected a torch.nn.Module")
-        self._require_logits(model, signature, parts.train_positions)
+        self._require_logits(model, signature, CONTEXTS, parts.train_positions)
         return model
 
-    def _require_logits(self, model: nn.Module, signature: Signature, positions: int) -> None:
-        """Run the model once. Raises Unsupported for a failure, or for logits of the wrong type or shape."""
+    def require_length(self, model: nn.Module, signature: Signature, positions: int) -> None:
+        """Run a built model on the longest tested input. Raises Unsupported for a failure, or for wrong logits.
+
+        Otherwise too few learned positions would end a run after its training.
+        """
+        advice = "; build it for this length, the longest that is tested, or lower evaluate.max_length"
+        self._require_logits(model, signature, 1, positions, advice)
+
+    def _require_logits(self, model: nn.Module, signature: Signature, contexts: int, positions: int, advice: str = "") -> None:
+        """Run the model once. Raises Unsupported for a failure, or for logits of the wrong type or shape.
+
+        Not for a lack of memory: a GPU may have more, and training tells how much is free.
+        """
         import torch
 
-        given = _zeros(signature, CONTEXTS, positions)
+        given = _zeros(signature, contexts, positions)
         # One by one, because train() would wake layers that the function froze.
         modes = {module: module.training for module in model.modules()}
         try:
             with torch.no_grad():
                 logits = model.eval()(given)
         except Exception as error:  # a stranger's model may raise anything
-            why = message_of(error)
-            raise Unsupported(f"the model of {self._where} fails on inputs of the shape {tuple(given.shape)}: {why}") from error
-        for module, training in modes.items():
-            module.training = training
-        require_logits(f"the model of {self._where}", logits, given.shape[:2], signature)
-
-    def require_length(self, model: nn.Module, signature: Signature, positions: int) -> None:
-        """Run a built model on one input of the longest length. Raises Unsupported for a failure, or for wrong logits.
-
-        Otherwise too few learned positions would end a run after its training. Leaves the model in evaluation mode.
-        """
-        import torch
-
-        try:
-            with torch.no_grad():
-                logits = model.eval()(_zeros(signature, 1, positions))
-        except Exception as error:  # a stranger's model may raise anything
-            if lacks_memory(error):  # a GPU may have more
+            if lacks_memory(error):
                 return
-            raise Unsupported(
-                f"the model of {self._where} fails on inputs of {positions} positions, the longest under this protocol: "
-                f"{message_of(error)}; build it for inputs of that length, or lower evaluate.max_length"
-            ) from error
-        require_logits(f"the model of {self._where}", logits, (1, positions), signature)
+            why = message_of(error)
+            shape = tuple(given.shape)
+            raise Unsupported(f"the model of {self._where} fails on inputs of the shape {shape}: {why}{advice}") from error
+        finally:
+            for module, training in modes.items():
+                module.training = training
+        require_logits(f"the model of {self._where}", logits, given.shape[:2], signature)
 
 
 def _zeros(signature: Signature, contexts: int, positions: int) -> Tensor:

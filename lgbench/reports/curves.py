@@ -70,7 +70,7 @@ class LengthCurve(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """What was learned, such as "right to 40"."""
+        """Result of the training, such as "right to 40"."""
         inside = [n for n in self.means if self.trained is not None and n <= self.trained] or list(self.means)
         known = [self.context_free[n] for n in inside if n in self.context_free]
         level = fmean(known) if len(known) == len(inside) else None

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results import statistics
 from lgbench.results.columns import DIGITS, ID, OOD, BoardValues, Column, ends, mean_of_known, rounded, significant
+from lgbench.results.entries import without_hashes
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import CONFIDENCE, Exponent, Floats, Standing
 
@@ -144,7 +145,7 @@ class BoardHeader:
     @property
     def title(self) -> str:
         """Name of the board, with the only task of a family if its name is another, as in "dyck (dyck-2-5 alone)"."""
-        alone = self.only_task and self.name not in (self.only_task, self.only_task.partition("~")[0])
+        alone = self.only_task and self.name not in (self.only_task, without_hashes(self.only_task))
         return f"{self.name} ({self.only_task} alone)" if alone else self.name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
@@ -68,7 +69,7 @@ def find_task(name: str, known: Iterable[str]) -> str:
     names = sorted(set(known))
     if name in names:
         return name
-    found = [full for full in names if _short(full) == name]
+    found = [full for full in names if without_hashes(full) == name]
     if len(found) > 1:
         raise UsageError(f"{name!r} may be any of {', '.join(found)}: name one of them")
     if found:
@@ -76,9 +77,13 @@ def find_task(name: str, known: Iterable[str]) -> str:
     raise unknown("task", name, names)
 
 
-def _short(name: str) -> str:
-    """Name without the hash of the plugin file: "copying" of "copying~d798fd1f"."""
-    return name.partition("~")[0]
+def without_hashes(name: str) -> str:
+    """Name of a task or an entry without the hashes of plugin files.
+
+    >>> without_hashes("copying~d798fd1f"), without_hashes("transformer+mine~d798fd1f@ema")
+    ('copying', 'transformer+mine@ema')
+    """
+    return re.sub(r"~[0-9a-f]+", "", name)
 
 
 def _parts(entry: str) -> tuple[set[str], str]:
@@ -91,7 +96,7 @@ def _parts(entry: str) -> tuple[set[str], str]:
     versions, _, later = versions.partition(")@")
     parts = set(model.split("+"))
     own = {versions.removesuffix(")")} if versions else set()
-    return own | parts | set(map(_short, parts)), weights or later
+    return own | parts | set(map(without_hashes, parts)), weights or later
 
 
 def short(names: Iterable[str]) -> list[str]:

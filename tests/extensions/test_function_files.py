@@ -158,7 +158,7 @@ class f(Net):
 def test_a_model_with_too_few_positions_is_refused_before_its_training(toys_alone, file):
     file.write_text(MODEL + SHORT)
     said = refusal(file, "f", **{"evaluate.max_length": "17"})
-    assert "my_model.py:f fails on inputs of 17 positions, the longest under this protocol: IndexError" in said
+    assert "my_model.py:f fails on inputs of the shape (1, 17): IndexError" in said and "the longest that is tested" in said
     assert planned(file, "f", **{"evaluate.max_length": "16"})
 
 
