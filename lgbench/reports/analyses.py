@@ -30,13 +30,10 @@ def comparison_table(comparison: Comparison) -> Table:
         ends = "-" if own.low is None else f"{own.low:+.4f} {own.high:+.4f}"
         values = (f"{own.first:.4f}", f"{own.second:.4f}", f"{own.difference:+.4f}")
         rows.append([name, *values, ends, str(own.n), f"{own.p:.2g}{' *' if own.significant else ''}"])
-    tests = f"{len(comparison.lengths)} lengths, and that of the mean for all boards"
-    return Table(
-        comparison.verdict,
-        [Column(name, group=int(name == "seeds")) for name in names],
-        rows,
-        [f"p is corrected (Holm) for {tests}. Intervals are not."],
-    )
+    columns = [Column(name, group=int(name == "seeds")) for name in names]
+    lengths, mean = len(comparison.lengths), comparison.mean.kind
+    note = f"p is corrected (Holm) for the {lengths} lengths, in the row {mean} for all boards; intervals are not."
+    return Table(comparison.verdict, columns, rows, [note])
 
 
 def predictor_tables(found: Sequence[Predictor], metric: Metric) -> Iterator[Table]:

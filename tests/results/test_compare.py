@@ -180,6 +180,7 @@ def test_the_command_prints_a_verdict_and_every_length(results):
     assert lines[0] == [found.verdict]
     for d in found.lengths:
         assert [str(d.length), f"{d.first:.4f}", f"{d.second:.4f}", f"{d.difference:+.4f}"] in [line[:4] for line in lines]
+    assert lines[-1] == ["p is corrected (Holm) for the 5 lengths, in the row OOD for all boards; intervals are not."]
 
 
 @pytest.mark.parametrize(
