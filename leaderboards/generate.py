@@ -64,7 +64,7 @@ def boards_page(results: Results) -> str:
 
 def pictures(results: Results, swept: Results) -> Iterator[tuple[Path, Spec]]:
     """Every picture with its specification."""
-    yield HERE / "overview.svg", figure(boards_of(results), slots(OVERVIEW, results.entry_order))
+    yield HERE / "overview.svg", figure(boards_of(results), slots(OVERVIEW, results.entry_order), wide=True)
     maps = cells(results)
     yield HERE / "factors.svg", picture(maps, tested(maps))
     (readings,) = probed(results, protocol=PROTOCOL)

@@ -172,6 +172,9 @@ def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
 @click.option("--head", type=click.IntRange(1), help="Of a probe, the head to draw.  [default: the mean over all]")
 @click.option("--heatmap", is_flag=True, help="Of a probe, draw a map of layers by lengths for each entry, not curves.")
 @click.option(
+    "--wide", is_flag=True, help="Draw as wide as a page of two columns, 6.75 inches, with up to four panels in a row."
+)
+@click.option(
     "--out",
     type=options.FILE,
     help="File to write. Its name ends with .png, .svg, .pdf, or .json for the Vega-Lite specification.  "
@@ -181,9 +184,9 @@ def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
 def plot(out: Path | None, results: Path, beside: str | None, **asked: Any) -> None:
     """Draw a metric against length, training steps or a setting.
 
-    The figure is 3.3 inches wide, as a column of a paper. Without --task it has a panel for each family. peri-norm is short for
-    transformer+peri-norm. An entry has the same colour in all figures of these results; where two would share
-    one, the second gets another.
+    The figure is 3.3 inches wide, as a column of a paper; --wide makes it as wide as a page. Without --task it has a panel for
+    each family. peri-norm is short for transformer+peri-norm. An entry has the same colour in all figures of these results;
+    where two would share one, the second gets another.
 
     A probe of `lgbench run --probe` is drawn as the mean over layers and heads, or for one layer or head:
 

@@ -1,4 +1,4 @@
-"""Layout of figures for a paper, one printed column wide: panels, legend, titles.
+"""Layout of figures for a paper, as wide as a column or a page: panels, legend, titles.
 
 The layout is in points: a text height of 7 is 7 points on paper.
 """
@@ -23,7 +23,9 @@ GRID = "#E4E4E4"
 
 # Layout in points. Every width is fixed here, because Vega would make a figure as wide as its text.
 WIDTH = 237
-"""Width of a figure: 3.3 inches in whole points, the unit of Vega."""
+"""Width of a figure: 3.3 inches, a column of a paper, in whole points, the unit of Vega."""
+PAGE = 487
+"""Width of a wide figure: 6.75 inches, a page of two columns."""
 LEFT = 32
 """Space left of the first column of panels, for labels and title of the vertical axis."""
 RIGHT = 8
@@ -43,21 +45,23 @@ DASHED = "context-free baseline"
 """Name of the dashed curve in a legend."""
 
 
-def assembled(panels: Sequence[Panel], labels: Mapping[str, int], title: str, subtitle: list[str]) -> Spec:
-    """Figure of panels with a legend. `labels` has a slot for each label, in the order of the legend.
+def assembled(panels: Sequence[Panel], labels: Mapping[str, int], title: str, subtitle: list[str], wide: bool = False) -> Spec:
+    """Figure of panels with a legend, as wide as a column of a paper, or as a page. `labels` has a slot for each label, in the
+    order of the legend.
 
     Altair makes the parts and plain dictionaries join them, because Altair would copy the whole figure at every step.
     """
-    styles = Styles(labels)
+    styles, width = Styles(labels), PAGE if wide else WIDTH
+    columns = _columns(len(panels), 4 if wide else 2)
     datasets: dict[str, Any] = {}
     for place, panel in enumerate(panels):
         datasets |= zip(_datasets(place), (panel.cells, panel.context_free), strict=True)
-    parts = [_part(_panel(panels, place, styles), datasets) for place in range(len(panels))]
-    legend = _part(_legend(list(labels), styles, any(panel.context_free for panel in panels)), datasets)
+    parts = [_part(_panel(panels, place, columns, width, styles), datasets) for place in range(len(panels))]
+    legend = _part(_legend(list(labels), styles, width, any(panel.context_free for panel in panels)), datasets)
     row = 30 + ROW * (max(len(panel.title) for panel in panels) - 1)
     # With "flush" bounds, the space between panels is exact: axis labels do not move panels.
-    grid = {"concat": parts, "columns": _columns(panels), "bounds": "flush", "spacing": {"row": row, "column": BETWEEN}}
-    return on_paper(title, subtitle) | {"vconcat": [grid, legend], "spacing": 6, "datasets": datasets}
+    grid = {"concat": parts, "columns": columns, "bounds": "flush", "spacing": {"row": row, "column": BETWEEN}}
+    return on_paper(title, subtitle, width) | {"vconcat": [grid, legend], "spacing": 6, "datasets": datasets}
 
 
 def _part(chart: alt.LayerChart, datasets: dict[str, Any]) -> Spec:
@@ -77,22 +81,27 @@ def _datasets(place: int) -> tuple[str, str]:
     return f"cells {place}", f"context_free {place}"
 
 
-def _columns(panels: Sequence[Panel]) -> int:
-    return 1 if len(panels) == 1 else 2
+def _columns(panels: int, most: int) -> int:
+    """Panels in a row, in rows as even as possible.
+
+    >>> [_columns(panels, 2) for panels in (1, 5)], [_columns(panels, 4) for panels in (1, 3, 5, 7)]
+    ([1, 2], [1, 3, 3, 4])
+    """
+    return ceil(panels / ceil(panels / most))
 
 
-def _panel(panels: Sequence[Panel], place: int, styles: Styles) -> alt.LayerChart:
-    """Panel at an index. A single panel is higher and has no title."""
-    panel, columns = panels[place], _columns(panels)
-    alone = columns == 1
+def _panel(panels: Sequence[Panel], place: int, columns: int, width: int, styles: Styles) -> alt.LayerChart:
+    """Panel at an index of a figure. A single panel is higher and has no title."""
+    panel = panels[place]
+    alone = len(panels) == 1
     height = 125 if alone else 64
     x = panel.across.encoded(panel.marked, panel.across.title if place >= len(panels) - columns else None)
     room = alone and len(panel.metric.title) * LETTER <= height
     y_title = panel.metric.title if room else None if place % columns else panel.metric.label
     curves = layers(panel, _datasets(place), ALONE if alone else SMALL, x, y_title, styles)
     titles = [] if alone else [_title_mark(panel.title)]
-    width = (WIDTH - LEFT - RIGHT - (columns - 1) * BETWEEN) / columns
-    return alt.LayerChart(layer=[*curves, *titles], width=width, height=height)
+    across = (width - LEFT - RIGHT - (columns - 1) * BETWEEN) / columns
+    return alt.LayerChart(layer=[*curves, *titles], width=across, height=height)
 
 
 def heading(
@@ -140,14 +149,14 @@ def _title_mark(lines: Sequence[str]) -> alt.Chart:
     return title.encode(x=alt.value(0), y=alt.value(-6 - ROW * (len(lines) - 1)))
 
 
-def _legend(labels: Sequence[str], styles: Styles, with_context_free: bool) -> alt.LayerChart:
+def _legend(labels: Sequence[str], styles: Styles, width: int, with_context_free: bool) -> alt.LayerChart:
     """Legend made of marks, because Vega's own legend cannot put points on lines.
 
     The legend is as wide as the figure and so fixes the width of the figure.
     """
     texts = [*labels, *([DASHED] if with_context_free else [])]
-    columns = max(1, min(len(texts), int(WIDTH // (SAMPLE + 10 + max(map(len, texts)) * LETTER))))
-    rows, column = ceil(len(texts) / columns), WIDTH / columns
+    columns = max(1, min(len(texts), int(width // (SAMPLE + 10 + max(map(len, texts)) * LETTER))))
+    rows, column = ceil(len(texts) / columns), width / columns
     room, height = column - SAMPLE - 8, rows * ROW + 2
     letters = int(1.1 * room / LETTER)  # most names have narrower letters, and Vega cuts the others
     places = [
@@ -161,7 +170,7 @@ def _legend(labels: Sequence[str], styles: Styles, with_context_free: bool) -> a
     ]
     page = alt.Chart(alt.InlineData(values=[{}])).mark_rect(color="white", aria=False)
     # Vega rounds the edges of drawings outwards to whole points, hence 1 point less at both ends.
-    ground = page.encode(x=alt.value(1 - LEFT), x2=alt.value(WIDTH - LEFT - 1), y=alt.value(0), y2=alt.value(height))
+    ground = page.encode(x=alt.value(1 - LEFT), x2=alt.value(width - LEFT - 1), y=alt.value(0), y2=alt.value(height))
     line: dict[str, Any] = {"strokeWidth": ALONE.line, "xOffset": 1, "x2Offset": SAMPLE, "aria": False}
     entries, everything = _at(places[: len(labels)]), _at(places)
     point = entries.mark_point(filled=True, size=ALONE.symbol, opacity=1, xOffset=SAMPLE / 2, aria=False)
@@ -174,7 +183,7 @@ def _legend(labels: Sequence[str], styles: Styles, with_context_free: bool) -> a
         *([dashed.encode(x2="x:Q")] if with_context_free else []),
         text.encode(text="shown:N", description="label:N"),
     ]
-    return alt.LayerChart(layer=marks, width=WIDTH - LEFT - RIGHT, height=height)
+    return alt.LayerChart(layer=marks, width=width - LEFT - RIGHT, height=height)
 
 
 def _at(places: Sequence[Mapping[str, Any]]) -> alt.Chart:
@@ -185,7 +194,7 @@ def _at(places: Sequence[Mapping[str, Any]]) -> alt.Chart:
     return chart
 
 
-def on_paper(title: str, subtitle: list[str]) -> Spec:
+def on_paper(title: str, subtitle: list[str], width: int = WIDTH) -> Spec:
     """Specification of a figure without content: title, subtitle and style."""
     text: Spec = {"labelFontSize": TEXT, "titleFontSize": TEXT, "titleFontWeight": "normal"}
     text |= {"labelColor": INK, "titleColor": INK, "labelPadding": 2, "titlePadding": 3}
@@ -194,7 +203,7 @@ def on_paper(title: str, subtitle: list[str]) -> Spec:
     titles: Spec = {"fontSize": TEXT + 1, "subtitleFontSize": TEXT, "subtitlePadding": 2}
     return {
         "$schema": alt.SCHEMA_URL,
-        "title": {"text": title, "subtitle": subtitle, "anchor": "start", "frame": "bounds", "offset": 6, "limit": WIDTH},
+        "title": {"text": title, "subtitle": subtitle, "anchor": "start", "frame": "bounds", "offset": 6, "limit": width},
         "description": ". ".join([title, *subtitle]),
         "padding": {"left": 0, "right": 0, "top": 2, "bottom": 2},
         "background": "white",

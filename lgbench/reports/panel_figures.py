@@ -32,19 +32,21 @@ class Part(NamedTuple):
     """Panel without the title."""
 
 
-def figure(boards: Sequence[Board], entries: Mapping[str, int], loglog: bool = False, fit: bool = False) -> Spec:
+def figure(
+    boards: Sequence[Board], entries: Mapping[str, int], loglog: bool = False, fit: bool = False, wide: bool = False
+) -> Spec:
     """Figure of one board against lengths, or overview with a panel for each board.
 
     `entries` has a slot for each entry, as in :func:`lgbench.reports.marks.slots`, in the order of the legend. With `loglog`,
     both axes are logarithmic, and values at or below 0 are left out. With `fit`, the legend shows the exponent of a power law
-    fitted to each entry on the first board.
+    fitted to each entry on the first board. A `wide` figure is as wide as a page of two columns.
     """
     labels = dict(zip(entries, short(entries), strict=True))
     if fit:
         fitted = {row.entry: exponent(row) for row in boards[0].shown}
         labels = {entry: f"{label}  {found}" if (found := fitted.get(entry)) else label for entry, label in labels.items()}
     parts = [Part(board, [], _length_panel(board, labels, loglog)) for board in boards]
-    return _figure(parts, labels, entries, boards[0].metric.headline)
+    return _figure(parts, labels, entries, boards[0].metric.headline, wide=wide)
 
 
 def _length_panel(board: Board, labels: Mapping[str, str], loglog: bool) -> Panel:
@@ -108,8 +110,8 @@ def step_marks(steps: Sequence[int]) -> list[int]:
     return list(steps[::-1][::2][::-1])
 
 
-def step_figure(found: Sequence[BoardSteps], entries: Mapping[str, int]) -> Spec:
-    """Figure with a panel for each board and length. `entries` as in :func:`figure`."""
+def step_figure(found: Sequence[BoardSteps], entries: Mapping[str, int], wide: bool = False) -> Spec:
+    """Figure with a panel for each board and length. `entries` and `wide` as in :func:`figure`."""
     labels = dict(zip(entries, short(entries), strict=True))
     parts = [
         Part(each.board, [_at_length(each.board, curves.length)], _step_panel(each.board, curves, labels))
@@ -118,7 +120,7 @@ def step_figure(found: Sequence[BoardSteps], entries: Mapping[str, int]) -> Spec
     ]
     metric = found[0].board.metric
     direction = f", {metric.direction}" if metric.ranks else ""
-    return _figure(parts, labels, entries, f"{metric.label} while models train{direction}")
+    return _figure(parts, labels, entries, f"{metric.label} while models train{direction}", wide=wide)
 
 
 def _step_panel(board: BoardHeader, curves: StepCurves, labels: Mapping[str, str]) -> Panel:
@@ -133,11 +135,10 @@ def _step_panel(board: BoardHeader, curves: StepCurves, labels: Mapping[str, str
     return Panel(board.metric, [], STEP, step_marks(curves.steps), ends, cells, levels)
 
 
-def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Mapping[str, int], loglog: bool = False) -> Spec:
-    """Figure with a panel for each sweep. `entries` as in :func:`figure`.
-
-    With `loglog`, both axes are logarithmic, and values at or below 0 are left out.
-    """
+def sweep_figure(
+    drawn: Sequence[Sweep], setting: str, entries: Mapping[str, int], loglog: bool = False, wide: bool = False
+) -> Spec:
+    """Figure with a panel for each sweep. `entries`, `loglog` and `wide` as in :func:`figure`."""
     labels = dict(zip(entries, short(entries), strict=True))
     values = ordered(value for sweep in drawn for entry in entries for value in sweep.cells.get(entry, ()))
     across = axis(setting, values, loglog)
@@ -145,7 +146,7 @@ def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Mapping[str, int
     parts = [_sweep_part(sweep, labels, across, ticks, loglog) for sweep in drawn]
     metric = drawn[0].board.metric
     over = "on any of" if metric.name == DIVERGED else "mean over"
-    return _figure(parts, labels, entries, metric.headline, over)
+    return _figure(parts, labels, entries, metric.headline, over, wide)
 
 
 def _sweep_part(sweep: Sweep, labels: Mapping[str, str], across: Across, ticks: Sequence[float], loglog: bool) -> Part:
@@ -181,7 +182,12 @@ def axis(setting: str, values: Sequence[SettingValue], loglog: bool = False) -> 
 
 
 def _figure(
-    parts: Sequence[Part], labels: Mapping[str, str], entries: Mapping[str, int], title: str, over: str = "mean over"
+    parts: Sequence[Part],
+    labels: Mapping[str, str],
+    entries: Mapping[str, int],
+    title: str,
+    over: str = "mean over",
+    wide: bool = False,
 ) -> Spec:
     """Figure with a panel for each part. The vertical axes of a board's panels are equal, to compare the panels."""
     boards = list({id(part.board): part.board for part in parts}.values())
@@ -197,7 +203,7 @@ def _figure(
     where = parts[0].where if len(columns) == 1 else []
     title, subtitle = heading(boards, title, where, shared=len(columns) > 1, over=over)
     seeds = seeds_line({row["n"] for part in parts for row in part.panel.cells})
-    return assembled(panels, {label: entries[entry] for entry, label in labels.items()}, title, [*subtitle, seeds])
+    return assembled(panels, {label: entries[entry] for entry, label in labels.items()}, title, [*subtitle, seeds], wide)
 
 
 def _at_length(board: BoardHeader, length: int) -> str:

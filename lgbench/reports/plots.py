@@ -53,6 +53,7 @@ class PlotRequest:
     layer: int | None = None
     head: int | None = None
     heatmap: bool = False
+    wide: bool = False
 
     def __post_init__(self) -> None:
         if self.lengths and self.across == LENGTH.field:
@@ -64,8 +65,8 @@ class PlotRequest:
             raise UsageError("--loglog, --fit and --heatmap draw against the length; leave out --x step")
         if self.of_setting and (self.fit or self.heatmap):
             raise UsageError(f"--fit and --heatmap draw against the length; leave out --x {self.across}")
-        if self.heatmap and (self.loglog or self.fit or self.layer is not None):
-            raise UsageError("--heatmap draws all layers; leave out --loglog, --fit and --layer")
+        if self.heatmap and (self.loglog or self.fit or self.wide or self.layer is not None):
+            raise UsageError("--heatmap draws all layers as wide as a column; leave out --loglog, --fit, --wide and --layer")
 
     @property
     def of_setting(self) -> bool:
@@ -111,7 +112,7 @@ def requested(results: Results, asked: PlotRequest, say: Callable[[str], None]) 
     if asked.loglog:
         rows = (row for board in boards for row in board.shown if row.entry in entries)
         _say_left_out([cell.mean for row in rows for cell in row.cells if cell.kind == "length"], say)
-    return panel_figures.figure(boards, slots(entries, order), asked.loglog, asked.fit)
+    return panel_figures.figure(boards, slots(entries, order), asked.loglog, asked.fit, asked.wide)
 
 
 def _first_of_most_boards(boards: Sequence[Board]) -> list[str]:
@@ -187,7 +188,7 @@ def _against_steps(found: Sequence[BoardSteps], asked: PlotRequest, entries: Map
             f"no {asked.metric} of {' and '.join(entries)} was measured while they trained; name others with --entry"
         )
     _require_room(sum(map(len, own)), "boards and lengths", "--task, --protocol or --length")
-    return panel_figures.step_figure(steps, entries)
+    return panel_figures.step_figure(steps, entries, asked.wide)
 
 
 def _against_setting(results: Results, asked: PlotRequest, inside: Inside | None, say: Callable[[str], None]) -> Spec:
@@ -208,7 +209,7 @@ def _against_setting(results: Results, asked: PlotRequest, inside: Inside | None
     _require_room(len(swept), "boards and lengths", "--task, --protocol or --length")
     if asked.loglog:
         _say_left_out([cell.mean for sweep in swept for entry in entries for cell in sweep.cells.get(entry, {}).values()], say)
-    return panel_figures.sweep_figure(swept, asked.across, slots(entries, results.entry_order), asked.loglog)
+    return panel_figures.sweep_figure(swept, asked.across, slots(entries, results.entry_order), asked.loglog, asked.wide)
 
 
 def _say_left_out(means: Sequence[float], say: Callable[[str], None]) -> None:

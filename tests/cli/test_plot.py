@@ -27,13 +27,14 @@ plot = partial(invoked, "plot")
 
 
 @pytest.mark.slow
-def test_a_png_is_a_column_wide_at_300_dots_an_inch(folder, tmp_path):
-    result = plot("--task", "alpha", "--out", tmp_path / "a.png", "--results", folder)
+@pytest.mark.parametrize(("words", "inches"), [(["--task", "alpha"], 3.3), (["--wide"], 6.75)])
+def test_a_png_is_a_column_or_a_page_wide_at_300_dots_an_inch(folder, tmp_path, words, inches):
+    result = plot(*words, "--out", tmp_path / "a.png", "--results", folder)
     assert result.exit_code == 0 and result.stdout == f"{tmp_path / 'a.png'}\n"
     content = (tmp_path / "a.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", content[16:24])
-    assert width / 300 == pytest.approx(3.3, abs=0.02) and height > 500
+    assert width / 300 == pytest.approx(inches, abs=0.02) and height > 500
     at = content.index(b"pHYs")
     across, down, unit = struct.unpack(">IIB", content[at + 4 : at + 13])
     assert across == down == round(300 / 0.0254) and unit == 1  # dots a metre

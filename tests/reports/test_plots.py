@@ -111,7 +111,8 @@ def test_a_figure_says_what_it_shows(drawing):
 def test_what_is_written_stays_on_the_page_and_does_not_overlap(plotted, drawing):
     """With a generous guess at the width of letters, for a board and for an overview."""
     overview = plotted.boards("roc_auc") * 3
-    for shown in (drawing, Drawing(figure(overview, slots(ENTRIES, ENTRIES)))):
+    narrow, wide = (Drawing(figure(overview, slots(ENTRIES, ENTRIES), wide=wide)) for wide in (False, True))
+    for shown, page in ((drawing, figures.WIDTH), (narrow, figures.WIDTH), (wide, figures.PAGE)):
         height = float(shown.root.get("viewBox").split()[3])
         boxes = []
         for text, (x, y), node in shown.texts():
@@ -120,7 +121,7 @@ def test_what_is_written_stays_on_the_page_and_does_not_overlap(plotted, drawing
                 width = 0.52 * size * len(text)
                 x -= {"start": 0, "middle": width / 2, "end": width}[node.get("text-anchor")]
                 boxes.append((x, y - 0.7 * size, x + width, y + 0.2 * size, text))
-        assert min(box[0] for box in boxes) >= 0 and max(box[2] for box in boxes) <= figures.WIDTH
+        assert min(box[0] for box in boxes) >= 0 and max(box[2] for box in boxes) <= page
         assert min(box[1] for box in boxes) >= 0 and max(box[3] for box in boxes) <= height
         for a, b in itertools.combinations(boxes, 2):
             assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1], (a, b)
