@@ -211,13 +211,12 @@ def plot(out: Path | None, results: Path, beside: str | None, **asked: Any) -> N
 @click.command()
 @click.argument("query")
 @options.format_option("csv", "json")
-@click.option("--unsafe", is_flag=True, help="Let the query read and write other files, and load extensions of DuckDB.")
 @options.results_option
-def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
+def sql(query: str, form: str, results: Path) -> None:
     """Query the tables `results` and `final` in DuckDB's SQL.
 
-    `results` has all rows. `final` has the rows of boards, measured at the end of training. Without --unsafe, the query can
-    read only the two tables. The table rounds numbers; --format csv and json have all digits.
+    `results` has all rows. `final` has the rows of boards, measured at the end of training. The table that is
+    printed rounds numbers; --format csv and json have all digits.
 
     For example: lgbench sql "select entry, avg(value) from final where metric = 'tvd' and length = 64 group by all"
     """
@@ -225,8 +224,6 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     from lgbench.reports.tables import as_csv, fits
 
     runs = options.opened(results)
-    if not unsafe:
-        runs.guard()
     names, rows = runs.ask(query)
     if form == "csv":
         echo_data(as_csv(names, rows))

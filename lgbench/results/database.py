@@ -25,8 +25,6 @@ from lgbench.terminal import printable
 
 Answer = TypeVar("Answer")
 
-_WRITING = {duckdb.StatementType.COPY, duckdb.StatementType.EXPORT}
-
 
 class Database:
     """Runs of a folder as the DuckDB views `results` and `final`, and a sentence for each omitted file.
@@ -58,7 +56,6 @@ class Database:
         if not self.files:
             reasons = "".join(f"\n{printable(sentence)}" for sentence in self.left_out)
             raise UsageError(f"no runs in {self.place}; `lgbench run` makes them{reasons}")
-        self._guarded = False
         self.connection = duckdb.connect()
         self.connection.execute("set enable_progress_bar = false")  # it is written to standard output, where data go
         # Queries ask for the same files several times.
@@ -155,27 +152,13 @@ class Database:
         for path in self.files:
             yield from run_files.metadata_of_runs(path).items()
 
-    def guard(self) -> None:
-        """Restrict later queries to reading the files of the folder, without extensions and changes of settings."""
-        # As patterns and as they are: DuckDB searches for the pattern, and then opens the file.
-        allowed = dict.fromkeys([*self.paths, *(str(path.absolute()) for path in self.files)])
-        self.connection.execute(f"set allowed_paths = [{', '.join(map(_quoted, allowed))}]")
-        self.connection.execute("set enable_external_access = false; set lock_configuration = true")
-        self._guarded = True
-
     def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Column names and rows of a user's query on `results` and `final`. UsageError with DuckDB's message."""
         try:
-            statements = duckdb.extract_statements(sql)
-            if not statements:
+            if not duckdb.extract_statements(sql):
                 raise UsageError("the query is empty; try select * from results limit 5")
-            if self._guarded and _WRITING & {statement.type for statement in statements}:
-                raise UsageError("the query writes a file, which --unsafe allows")
             answer = self.connection.execute(sql)
             return [column[0] for column in answer.description or []], answer.fetchall()
-        except duckdb.PermissionException as error:
-            more = "the query reaches for more than the tables `results` and `final`, which --unsafe allows"
-            raise UsageError(f"{more}: {error}") from error
         except duckdb.Error as error:
             raise UsageError(f"the query failed: {error}") from error
 

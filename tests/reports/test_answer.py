@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from helpers.commands import invoked
 from helpers.run_files import simulated, write_rows
 
@@ -41,33 +40,8 @@ def test_changes_of_a_protocol_are_a_map(tmp_path):
     assert json.loads(objects(*found)) == [{"changes": {"train.lr": "0.1", "train.steps": "5"}, "lr": "0.1"}]
 
 
-REACHING = [
-    "copy results to '{folder}/cache/results/new.cache'",
-    "copy results to '{folder}/out.csv'",
-    "select * from read_csv('{folder}/secret.csv')",
-    "select * from '{folder}/secret.csv'",
-    "attach '{folder}/other.db' as other",
-    "install httpfs",
-    "load httpfs",
-    "set enable_external_access = true",
-    "export database '{folder}/out'",
-]
-
-
-@pytest.mark.parametrize("query", REACHING)
-def test_a_query_reads_the_results_and_nothing_else(tmp_path, query):
-    write_rows(tmp_path / "runs" / "run.parquet", simulated({8: 0.5}))
-    (tmp_path / "secret.csv").write_text("word\nopensesame\n")
-    results = ["--results", str(tmp_path / "runs")]
-    assert invoked("sql", "select value from results", "--format", "csv", *results).output == "value\n0.5\n"
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    done = invoked("sql", query.format(folder=tmp_path), *results)
-    assert done.exit_code == 2 and "opensesame" not in done.output, done.output
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
-def test_an_unsafe_query_may_write_a_file(tmp_path):
+def test_a_query_may_write_a_file(tmp_path):
     write_rows(tmp_path / "runs" / "run.parquet", simulated({8: 0.5}))
     query = f"copy (select value from results) to '{tmp_path}/out.csv'"
-    done = invoked("sql", query, "--unsafe", "--results", tmp_path / "runs")
+    done = invoked("sql", query, "--results", tmp_path / "runs")
     assert done.exit_code == 0 and (tmp_path / "out.csv").read_text() == "value\n0.5\n"

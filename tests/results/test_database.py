@@ -96,9 +96,7 @@ def test_a_folder_whose_name_has_glob_characters_or_quotes_is_read(tmp_path):
     folder = tmp_path / "runs [a]*'s"
     write_rows(folder / "run.parquet", simulated({8: 0.5, 16: 0.25}))
     assert lgbench.read_results(folder).shape[0] == 2
-    results = Results(folder)
-    results.guard()
-    assert results.ask("select count(*) from results")[1] == [(2,)]
+    assert Results(folder).ask("select count(*) from results")[1] == [(2,)]
 
 
 def test_folders_that_say_key_equals_value_add_no_columns(tmp_path):

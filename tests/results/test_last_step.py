@@ -89,7 +89,6 @@ def test_the_table_final_has_what_boards_read(folder, without):
     assert names == Results(without).ask("select * from results limit 1")[0]
     expected = Results(without).ask("select * from results where length is not null")[1]
     assert sorted(map(repr, rows)) == sorted(map(repr, expected))
-    results.guard()
     assert results.ask("select max(step), min(step) from final")[1] == [(100, 100)]
     assert results.ask("select count(distinct step) from results where length is not null")[1] == [(len(STEPS),)]
 
