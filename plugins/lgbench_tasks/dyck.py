@@ -42,6 +42,7 @@ class Dyck(SymbolLanguage):
         opens, closes = zip(*((pair.split() if " " in pair else pair) for pair in pairs), strict=True)
         super().__init__((*opens, *closes))
         self.name = f"dyck-{kinds}-{depth}"
+        self.about = f"well-nested brackets of {kinds} {'type' if kinds == 1 else 'types'}, at most {depth} deep"
         self.kinds, self.depth = kinds, depth
         # With one type of brackets it is D_m of arXiv 2410.02140, which has programs for all m.
         program = True if kinds == 1 else None
