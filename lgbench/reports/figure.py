@@ -28,7 +28,7 @@ PAGE = 487
 """Width of a wide figure: 6.75 inches, a page of two columns."""
 LEFT = 32
 """Space left of the first column of panels, for labels and title of the vertical axis."""
-RIGHT = 8
+RIGHT = 10
 """Half the width of the last length's label."""
 BETWEEN = RIGHT + LABELS + 6
 ROW = 10
@@ -95,12 +95,12 @@ def _panel(panels: Sequence[Panel], place: int, columns: int, width: int, styles
     panel = panels[place]
     alone = len(panels) == 1
     height = 125 if alone else 64
-    x = panel.across.encoded(panel.marked, panel.across.title if place >= len(panels) - columns else None)
+    across = (width - LEFT - RIGHT - (columns - 1) * BETWEEN) / columns
+    x = panel.across.encoded(panel.marked, panel.across.title if place >= len(panels) - columns else None, across)
     room = alone and len(panel.metric.title) * LETTER <= height
     y_title = panel.metric.title if room else None if place % columns else panel.metric.label
     curves = layers(panel, _datasets(place), ALONE if alone else SMALL, x, y_title, styles)
     titles = [] if alone else [_title_mark(panel.title)]
-    across = (width - LEFT - RIGHT - (columns - 1) * BETWEEN) / columns
     return alt.LayerChart(layer=[*curves, *titles], width=across, height=height)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log2
 from typing import Any, Literal
 
 import altair as alt
 
 from lgbench.results.metrics import Metric
 
+LENGTH_LABEL = "format(datum.value, 'd')"
 STEP_LABEL = "datum.value < 1e4 ? format(datum.value, 'd') : format(datum.value, '.2~s')"
 """Vega expression for labels such as 976, 16k, 1M."""
 SETTING_LABEL = (
@@ -18,6 +20,10 @@ SETTING_LABEL = (
 )
 """Vega expression for labels such as 3e-4, 0.001, 32, 12.5k."""
 
+INSET = 6
+"""Room between an end of the horizontal axis and the value next to it, in points."""
+DIGIT = 4
+"""Width of a digit, in points."""
 SEPARATION = 4
 """Room between labels of values, in points: a reader's font may be wider than the one that places were found with."""
 
@@ -29,33 +35,47 @@ class Across:
     field: Literal["length", "step", "setting"]
     """Field of the data."""
     title: str
-    scale: Literal["log", "linear"] = "log"
-    format: str | None = None
-    """Vega number format. Without a format, `label` decides how values are written."""
-    label: str | None = None
+    label: str
     """Vega expression for the label at `datum.value`."""
+    scale: Literal["log", "linear"] = "log"
     categories: tuple[str, ...] = ()
     """All values in order, at equal distances and without a scale, if some values are not numbers."""
 
-    def encoded(self, marked: Any, title: str | None) -> alt.X:
-        """Encoding of the field, with labels at `marked` where room allows."""
-        said: dict[str, Any] = {"format": self.format} if self.format else {"labelExpr": self.label} if self.label else {}
+    def encoded(self, marked: Sequence[float], title: str | None, width: float) -> alt.X:
+        """Encoding of the field, with ticks at `marked`, and labels where room allows. `width` is that of a panel."""
         if self.categories:
             # Every property is set, because Vega-Lite's defaults rotate the labels of categories and align rotated labels.
             straight: dict[str, Any] = {"labelAngle": 0, "labelAlign": "center", "labelBaseline": "top", "labelLimit": 60}
-            axis = alt.Axis(labelOverlap="greedy", labelSeparation=SEPARATION, **straight, **said)
+            axis = alt.Axis(labelOverlap="greedy", labelSeparation=SEPARATION, **straight)
             return alt.X(f"{self.field}:N", title=title, axis=axis, scale=self._points, sort=list(self.categories))
-        axis = alt.Axis(values=marked, grid=True, labelOverlap="greedy", labelSeparation=SEPARATION, tickRound=False, **said)
+        label = f"indexof({self.labelled(marked, width - 2 * INSET)}, datum.value) < 0 ? '' : {self.label}"
+        axis = alt.Axis(values=marked, grid=True, labelOverlap=False, labelExpr=label, tickRound=False)
         kind: dict[str, Any] = {"type": "log", "base": 2} if self.scale == "log" else {"type": "linear", "zero": False}
-        return alt.X(f"{self.field}:Q", title=title, axis=axis, scale=alt.Scale(**kind, nice=False, padding=6))
+        return alt.X(f"{self.field}:Q", title=title, axis=axis, scale=alt.Scale(**kind, nice=False, padding=INSET))
+
+    def labelled(self, marked: Sequence[float], width: float) -> list[float]:
+        """Values with room for a label between the first and the last, which are `width` apart. These two come first.
+
+        >>> sorted(LENGTH.labelled([1, 2, 4, 8, 16, 32, 64, 128, 256, 512], 70))
+        [1, 4, 16, 64, 512]
+        """
+        places = {value: log2(value) if self.scale == "log" else value for value in sorted(marked)}
+        first, last = min(places), max(places)
+        unit, shown = width / ((places[last] - places[first]) or 1), dict[float, tuple[float, float]]()
+        for value in dict.fromkeys([last, first, *reversed(places)]):
+            half = (len(f"{value:g}") * DIGIT + SEPARATION) / 2
+            start, end = places[value] * unit - half, places[value] * unit + half
+            if all(end <= other or start >= beyond for other, beyond in shown.values()):
+                shown[value] = start, end
+        return list(shown)
 
     @property
     def _points(self) -> alt.Scale:
         return alt.Scale(type="point", padding=0.5, domain=list(self.categories))
 
 
-LENGTH = Across("length", "length", format="d")
-STEP = Across("step", "training steps", label=STEP_LABEL)
+LENGTH = Across("length", "length", LENGTH_LABEL)
+STEP = Across("step", "training steps", STEP_LABEL)
 
 
 @dataclass(frozen=True)

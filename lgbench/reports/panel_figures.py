@@ -174,11 +174,11 @@ def axis(setting: str, values: Sequence[SettingValue], loglog: bool = False) -> 
     if len(numbers) < len(values):
         if loglog:
             raise UsageError(f"--loglog draws numbers, and {setting} is {values[-1]!r} in some runs; leave --loglog out")
-        return Across("setting", setting, categories=tuple(map(str, values)))
+        return Across("setting", setting, SETTING_LABEL, categories=tuple(map(str, values)))
     if loglog and numbers[0] <= 0:
         raise UsageError(f"--loglog draws numbers above 0, and {setting} is {numbers[0]} in some runs; leave --loglog out")
     wide = numbers[0] > 0 and numbers[-1] > WIDE * numbers[0]
-    return Across("setting", setting, "log" if wide or loglog else "linear", label=SETTING_LABEL)
+    return Across("setting", setting, SETTING_LABEL, "log" if wide or loglog else "linear")
 
 
 def _figure(
