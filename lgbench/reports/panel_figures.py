@@ -142,14 +142,13 @@ def sweep_figure(
     labels = dict(zip(entries, short(entries), strict=True))
     values = ordered(value for sweep in drawn for entry in entries for value in sweep.cells.get(entry, ()))
     across = axis(setting, values, loglog)
-    ticks = [value for value in values if not isinstance(value, str)]
-    parts = [_sweep_part(sweep, labels, across, ticks, loglog) for sweep in drawn]
+    parts = [_sweep_part(sweep, labels, across, loglog) for sweep in drawn]
     metric = drawn[0].board.metric
     over = "on any of" if metric.name == DIVERGED else "mean over"
     return _figure(parts, labels, entries, metric.headline, over, wide)
 
 
-def _sweep_part(sweep: Sweep, labels: Mapping[str, str], across: Across, ticks: Sequence[float], loglog: bool) -> Part:
+def _sweep_part(sweep: Sweep, labels: Mapping[str, str], across: Across, loglog: bool) -> Part:
     def placed(value: SettingValue) -> SettingValue:
         return str(value) if across.categories else value
 
@@ -163,6 +162,7 @@ def _sweep_part(sweep: Sweep, labels: Mapping[str, str], across: Across, ticks: 
     kind, length = sweep.column
     where = f"{kind} mean" if length is None else _at_length(sweep.board, length)
     values = across.categories or ordered(row["setting"] for row in cells)
+    ticks = [value for value in values if not isinstance(value, str)]
     cells = above_zero(cells) if loglog else cells
     panel = Panel(sweep.board.metric, [], across, ticks, (values[0], values[-1]), cells, levels, logarithmic=loglog)
     return Part(sweep.board, [] if sweep.column == OF_TRAINING else [where], panel)
