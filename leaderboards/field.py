@@ -70,15 +70,19 @@ def chomsky(results: Results) -> str:
 
 
 def _accuracies(results: Results, task: str) -> dict[str, str]:
-    """OOD accuracy in percent, by entry, with a star where no seed fits the training range; empty without runs."""
+    """OOD accuracy in percent of the best seed, and the mean over seeds, by entry; empty without runs.
+
+    A star tells that no seed fits the training range.
+    """
     boards = results.boards("accuracy", task, BOARDS_PROTOCOL) if task in results.task_names else []
     if not boards:
         return {}
     newest: Board = max(boards, key=lambda board: board.protocol.version)
     return {
-        row.entry: f"{100 * cell.mean:.1f}" + UNFITTED * (row.fitted is not None and row.fitted.seeds == 0)
+        row.entry: f"{100 * max(known):.1f} ({100 * cell.mean:.1f})"
+        + UNFITTED * (row.fitted is not None and row.fitted.seeds == 0)
         for row in newest.rows
-        if (cell := row.cell("OOD"))
+        if (cell := row.cell("OOD")) and (known := [value for value in cell.values if value is not None])
     }
 
 
