@@ -96,7 +96,8 @@ def _panel(panels: Sequence[Panel], place: int, columns: int, width: int, styles
     alone = len(panels) == 1
     height = 125 if alone else 64
     across = (width - LEFT - RIGHT - (columns - 1) * BETWEEN) / columns
-    x = panel.across.encoded(panel.marked, panel.across.title if place >= len(panels) - columns else None, across)
+    x_title = panel.across.title if place >= len(panels) - columns else None
+    x = panel.across.encoded(panel.marked, panel.ends, x_title, across)
     room = alone and len(panel.metric.title) * LETTER <= height
     y_title = panel.metric.title if room else None if place % columns else panel.metric.label
     curves = layers(panel, _datasets(place), ALONE if alone else SMALL, x, y_title, styles)

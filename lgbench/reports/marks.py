@@ -41,33 +41,38 @@ class Across:
     categories: tuple[str, ...] = ()
     """All values in order, at equal distances and without a scale, if some values are not numbers."""
 
-    def encoded(self, marked: Sequence[float], title: str | None, width: float) -> alt.X:
-        """Encoding of the field, with ticks at `marked`, and labels where room allows. `width` is that of a panel."""
+    def encoded(self, marked: Sequence[float], ends: tuple[Any, Any], title: str | None, width: float) -> alt.X:
+        """Encoding of the field from `ends[0]` to `ends[1]`, with ticks at `marked`, and labels where room allows.
+
+        `width` is that of a panel.
+        """
         if self.categories:
             # Every property is set, because Vega-Lite's defaults rotate the labels of categories and align rotated labels.
             straight: dict[str, Any] = {"labelAngle": 0, "labelAlign": "center", "labelBaseline": "top", "labelLimit": 60}
             axis = alt.Axis(labelOverlap="greedy", labelSeparation=SEPARATION, **straight)
             return alt.X(f"{self.field}:N", title=title, axis=axis, scale=self._points, sort=list(self.categories))
-        label = f"indexof({self.labelled(marked, width - 2 * INSET)}, datum.value) < 0 ? '' : {self.label}"
+        label = f"indexof({self.labelled(marked, ends, width - 2 * INSET)}, datum.value) < 0 ? '' : {self.label}"
         axis = alt.Axis(values=marked, grid=True, labelOverlap=False, labelExpr=label, tickRound=False)
         kind: dict[str, Any] = {"type": "log", "base": 2} if self.scale == "log" else {"type": "linear", "zero": False}
         return alt.X(f"{self.field}:Q", title=title, axis=axis, scale=alt.Scale(**kind, nice=False, padding=INSET))
 
-    def labelled(self, marked: Sequence[float], width: float) -> list[float]:
-        """Values with room for a label between the first and the last, which are `width` apart. These two come first.
+    def labelled(self, marked: Sequence[float], ends: tuple[float, float], width: float) -> list[float]:
+        """Values with room for a label, the last and the first before others. The ends of the axis are `width` apart.
 
-        >>> sorted(LENGTH.labelled([1, 2, 4, 8, 16, 32, 64, 128, 256, 512], 70))
+        >>> sorted(LENGTH.labelled([1, 2, 4, 8, 16, 32, 64, 128, 256, 512], (1, 512), 70))
         [1, 4, 16, 64, 512]
         """
-        places = {value: log2(value) if self.scale == "log" else value for value in sorted(marked)}
-        first, last = min(places), max(places)
-        unit, shown = width / ((places[last] - places[first]) or 1), dict[float, tuple[float, float]]()
-        for value in dict.fromkeys([last, first, *reversed(places)]):
+        low, high = map(self._place, ends)
+        unit, shown = width / ((high - low) or 1), dict[float, tuple[float, float]]()
+        for value in dict.fromkeys([max(marked), min(marked), *sorted(marked, reverse=True)]):
             half = (len(f"{value:g}") * DIGIT + SEPARATION) / 2
-            start, end = places[value] * unit - half, places[value] * unit + half
+            start, end = self._place(value) * unit - half, self._place(value) * unit + half
             if all(end <= other or start >= beyond for other, beyond in shown.values()):
                 shown[value] = start, end
         return list(shown)
+
+    def _place(self, value: float) -> float:
+        return log2(value) if self.scale == "log" else value
 
     @property
     def _points(self) -> alt.Scale:
