@@ -292,9 +292,9 @@ def test_the_score_of_a_class_is_the_mean_share_of_the_baseline_over_its_tasks(s
     assert score.seeds == pytest.approx(expected, abs=1e-4) and len(expected) >= 5
 
 
-def test_our_accuracy_stands_beside_the_published_one_of_the_same_network(scripts, tmp_path):
+def test_our_best_seed_and_mean_stand_beside_the_published_accuracy_of_the_same_network(scripts, tmp_path):
     for version, mean in ((6, 0.9), (7, 0.73)):
-        lstm = [{8: 1.0, 16: mean + noise, 32: mean - noise} for noise in (0.01, -0.02, 0.03)]
+        lstm = [{8: 1.0, 16: mean + noise, 32: mean + noise} for noise in (0.02, -0.03, 0.01)]
         columns = {"task": "parity-check", "protocol": "standard", "protocol_version": version}
         write_runs(tmp_path / str(version), {"lstm": lstm, "rnn": [{8: 0.2, 16: 0.3}]}, metric="accuracy", **columns)
         # TVD decides whether a seed fits.
@@ -302,13 +302,13 @@ def test_our_accuracy_stands_beside_the_published_one_of_the_same_network(script
     lines = [line.strip("| ").split(" | ") for line in scripts["field"].chomsky(Results(tmp_path)).splitlines()]
     table = {task: dict(zip(lines[0][1:], own, strict=True)) for task, *own in lines[2:]}
     assert len(table) == 15 and table["parity-check"] | {"lstm": ""} == {
-        "rnn": r"100 / 30.0\*",  # no seed fits
+        "rnn": r"100 / 30.0 (30.0)\*",  # no seed fits
         "stack-rnn": "100 / not run",
         "tape-rnn": "100 / not run",
         "transformer": "52.0 / not run",
         "lstm": "",
     }
-    assert table["parity-check"]["lstm"] == "100 / 73.0" and table["bucket-sort"]["lstm"] == "? / not run"
+    assert table["parity-check"]["lstm"] == "100 / 75.0 (73.0)" and table["bucket-sort"]["lstm"] == "? / not run"
 
 
 def test_every_prediction_stands_once_on_the_page_of_the_field(scripts, judged):
