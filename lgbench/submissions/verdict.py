@@ -51,7 +51,7 @@ class Tolerance:
 
 
 OTHER_ROUNDING = Tolerance(0.3)
-"""Tolerance for machines with different rounding, which moved means of fitted models by 0.12 at most, most by far less."""
+"""Tolerance for machines with different rounding, which moved means of models that fit on both by 0.12 at most."""
 
 
 class Distance(NamedTuple):

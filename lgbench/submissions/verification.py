@@ -2,7 +2,7 @@
 
 A rerun on the original machine is equal to the bit. Another machine or torch version rounds differently, and training amplifies
 rounding. A change of initial weights by 1e-7 moved the TVD of dyck-2-3 by up to 0.12 in the mean over lengths, and by 0.22 at
-one length; set complement moved far less. At a high learning rate rounding decides whether a seed fits max retrieval.
+one length; set complement moved far less. At a high learning rate rounding can decide whether a seed fits.
 """
 
 from __future__ import annotations

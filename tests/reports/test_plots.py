@@ -128,6 +128,14 @@ def test_what_is_written_stays_on_the_page_and_does_not_overlap(plotted, drawing
 
 
 @pytest.mark.slow
+def test_every_panel_labels_its_first_and_last_length(plotted):
+    drawing = Drawing(figure(plotted.boards("roc_auc") * 3, slots(ENTRIES, ENTRIES)))
+    words = Counter(drawing.words())
+    ends = Counter(str(n) for board in plotted.boards("roc_auc") * 3 for n in (board.all_lengths[0], board.all_lengths[-1]))
+    assert all(words[text] >= n for text, n in ends.items())
+
+
+@pytest.mark.slow
 def test_one_seed_has_no_band_and_says_so(boards):
     (board,) = [board for board in boards if board.name == "beta"]
     drawing = Drawing(figure([board], {"arch+norm": 0}))
