@@ -22,7 +22,7 @@ from lgbench.execution.device import choose_device, environment, full_float32
 from lgbench.execution.runner import run_metadata
 from lgbench.experiment.components import family_of, find_tasks, plugins_used, takes_part, versions_of
 from lgbench.experiment.contexts import board_lengths, context_lengths, draw, no_answer_counts
-from lgbench.experiment.experiment import Tested
+from lgbench.experiment.experiment import Tested, evaluating
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS
 from lgbench.experiment.record import EXTERNAL, EXTERNAL_VERSION, Evaluation, ExperimentRecord, ProtocolUse, Training
 from lgbench.experiment.settings import check_settings, flat, longest_context, override
@@ -95,17 +95,15 @@ def asked(model: Model, name: str, task: Task, device: torch.device) -> Iterator
     if not isinstance(model, nn.Module):
         yield predict
         return
-    before, in_training = device_of(model, None), [module for module in model.modules() if module.training]
-    model.eval()
-    if device != before:
-        model.to(device)
-    try:
-        yield predict
-    finally:
-        for module in in_training:
-            module.training = True
-        if device != before:
-            model.to(before)
+    before = device_of(model, None)
+    with evaluating(model):
+        try:
+            if device != before:  # a model on several devices stays there
+                model.to(device)
+            yield predict
+        finally:
+            if device != before:
+                model.to(before)
 
 
 def _who(name: str) -> str:

@@ -35,23 +35,14 @@ Key = tuple[int, int]
 """Two integers from 0 to below 2^64."""
 
 
-def derive(seed: int, *purpose: str | int) -> int:
-    """A 63-bit seed as a hash of `seed` and all words of `purpose`, equal on every machine.
+def key_of(seed: int, *purpose: str | int) -> tuple[int, int]:
+    """Key for :class:`Random`, a hash of `seed` and all words of `purpose`, equal on every machine.
 
-    >>> derive(0, "train") == derive(0, "train"), derive(0, "train") == derive(0, "evaluate")
+    >>> key_of(0, "train") == key_of(0, "train"), key_of(0, "train") == key_of(0, "evaluate")
     (True, False)
     """
-    return int.from_bytes(_digest(seed, *purpose)[:8], "big") >> 1
-
-
-def key_of(seed: int, *purpose: str | int) -> tuple[int, int]:
-    """Key for :class:`Random`, a hash of `seed` and all words of `purpose`, equal on every machine."""
-    digest = _digest(seed, *purpose)
+    digest = hashlib.sha256("\x1f".join(map(str, (seed, *purpose))).encode()).digest()  # a separator that no word has
     return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:16], "big")
-
-
-def _digest(*words: str | int) -> bytes:
-    return hashlib.sha256("\x1f".join(map(str, words)).encode()).digest()  # a separator that no word has
 
 
 @contextmanager
@@ -62,7 +53,7 @@ def seeded(seed: int, *purpose: str | int) -> Iterator[None]:
     of other devices stay unchanged.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(derive(seed, *purpose))
+        torch.default_generator.manual_seed(key_of(seed, *purpose)[0] >> 1)
         yield
 
 
@@ -75,16 +66,16 @@ class Stretch(NamedTuple):
     branch: int
 
 
-def stretches(groups: Sequence[tuple[int, Key]], stretch: Stretch, device: torch.device, table: Tensor | None = None) -> Tensor:
+def stretches(groups: Sequence[tuple[int, Key]], stretch: Stretch, table: Tensor | None) -> Tensor:
     """Random bits of one stretch of blocks for each group, a (step, key): (groups, 4 length) int64 with 64 random bits each.
 
     The counter of a block is (1 + its number, call, step, branch). `table`: result of :func:`table_of`, (groups, 3)
-    int64 on the device, for a device other than the CPU.
+    int64 on the device; None for the CPU.
     """
-    if device.type == "cpu":
+    if table is None:
         return _by_numpy(groups, stretch)
-    step, *key = (table_of(groups, device) if table is None else table)[..., None].unbind(1)
-    numbers = torch.arange(stretch.first + 1, stretch.first + 1 + stretch.length, device=device).expand(len(groups), -1)
+    step, *key = table[..., None].unbind(1)
+    numbers = torch.arange(stretch.first + 1, stretch.first + 1 + stretch.length, device=table.device).expand(len(groups), -1)
     counter = [numbers, *(torch.full_like(numbers, word) for word in (stretch.call, stretch.branch))]
     return blocks((counter[0], counter[1], step.expand_as(numbers), counter[2]), (key[0], key[1])).flatten(1)
 
@@ -261,7 +252,7 @@ class Random:
         start, end = self._first * each * bits, (self._first + self._contexts) * each * bits
         first = start // BLOCK
         stretch = Stretch(first, max(1, -(-end // BLOCK) - first), next(self._calls), self._branch)
-        words = stretches(self._groups, stretch, self.device, self._table)
+        words = stretches(self._groups, stretch, self._table)
         numbers = words.view({16: torch.int16, 32: torch.int32, 64: torch.int64}[bits])
         numbers = numbers[:, start // bits - first * (BLOCK // bits) :][:, : self._contexts * each]
         return numbers.reshape(len(self._groups) * self._contexts, *shape)[self._rows]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lgbench.contracts import Language, Task
 from lgbench.errors import PluginError, Refused, RunFileError, UsageError, first_line, message_of, unknown
-from lgbench.execution.device import choose_device, full_float32, threads
+from lgbench.execution.device import as_in_runs, choose_device, full_float32
 from lgbench.experiment.components import ALL, NONE, chosen_probes, is_probe, undefined
 from lgbench.experiment.contexts import TOLERANCE
 from lgbench.experiment.experiment import Experiment
@@ -255,7 +255,7 @@ def probe_run(
         raise UsageError("; ".join(missing))
     for sentence in missing if names != [ALL] else []:
         say(sentence)
-    with threads(1), full_float32():  # as in runs
+    with as_in_runs(where):
         found = read_probes(experiment, lambda skeleton: models.on(skeleton).models(0), where)
     for sentence in found.sentences:
         say(sentence)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lgbench.contracts.names import Named
 
@@ -99,11 +99,6 @@ class Facts:
     """Group of the state transitions, such as "Z_2" or "S_5"."""
     sources: tuple[str, ...] = ()
     """Sources of the facts, such as "arXiv 2410.02140, table 1"."""
-
-    @classmethod
-    def field(cls, task: Task) -> dict[str, Any]:
-        """Field of the metadata of a run; empty for a task without facts."""
-        return {} if task.facts is None else {"facts": asdict(task.facts)}
 
 
 class Strings(NamedTuple):

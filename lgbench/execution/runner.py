@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from lgbench.contracts import Facts
 from lgbench.execution.device import Execution, as_in_runs, environment
 from lgbench.execution.loggers import Following, Loggers
 from lgbench.execution.progress import Phase, ProgressDisplay
@@ -186,7 +185,7 @@ def run_metadata(
         "execution": asdict(execution),
         "environment": environment,
         "seconds": asdict(seconds),
-        **Facts.field(tested.task),
+        **({"facts": asdict(tested.task.facts)} if tested.task.facts else {}),
     }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor, finfo
 
 from lgbench.contracts import Answers, Batch, Language, Task, Tokens
@@ -154,20 +152,8 @@ def eval_step_lengths(task: Task, training: Training, evaluation: Evaluation) ->
     """
     longest = min(evaluation.point_max_length, evaluation.max_length)
     shown = [length for length in board_lengths(task, training, evaluation) if length <= longest]
-    from_length = _trained(shown, training)
+    from_length = max((length for length in shown if length <= training.max_length), default=0)
     found = {length for length in shown if length >= from_length}
     if task.signature.answers is Answers.EVERY_PREFIX:
         found |= {n for n in (m * training.max_length for m in MULTIPLES) if n <= longest}
     return sorted(found)
-
-
-def drawn_eval_step_lengths(task: Task, training: Training, evaluation: Evaluation) -> list[int]:
-    """Lengths of the contexts to draw for :func:`eval_step_lengths`. With an answer at every prefix, only the longest."""
-    lengths = eval_step_lengths(task, training, evaluation)
-    return lengths[-1:] if task.signature.answers is Answers.EVERY_PREFIX else lengths
-
-
-def _trained(lengths: Sequence[int], training: Training) -> int:
-    """Longest of these lengths within the training lengths; the shortest if all are longer."""
-    trained = [length for length in lengths if length <= training.max_length]
-    return max(trained) if trained else min(lengths, default=0)

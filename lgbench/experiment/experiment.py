@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -125,15 +126,11 @@ class Experiment(Tested):
 
     def with_seed(self, seed: int) -> Experiment:
         """Copy with another seed."""
-        other = replace(self, record=self.record.with_seed(seed))  # the key below has no seed
-        vars(other)["population_key"] = self.population_key
-        return other
+        return replace(self, record=self.record.with_seed(seed))
 
     def tuned(self, outcome: Tuning) -> Experiment:
         """Copy with the learning rate of a finished tuning."""
-        other = replace(self, record=self.record.tuned(outcome))  # the key below has no learning rate
-        vars(other)["population_key"] = self.population_key
-        return other
+        return replace(self, record=self.record.tuned(outcome))
 
     @property
     def tuning_runs(self) -> list[Experiment]:
@@ -252,13 +249,16 @@ def recorded(part: Part, **records: Callable[..., None]) -> Part:
     return with_methods(part, **{name: replaced(name, record) for name, record in records.items()})
 
 
-def has_dropout(model: object) -> bool:
-    """Whether some sublayer of a model has dropout."""
-    return any(isinstance(module, Dropout) for module in cast(nn.Module, model).modules())
-
-
-METHODS = ("embed", "rotate", "bias")
-"""Methods of a position code that make modules."""
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Context in which every module is in evaluation mode. Each module returns to its own mode."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training  # one by one, because train() would wake frozen layers
 
 
 @dataclass
@@ -311,8 +311,7 @@ def with_position_ids(build: Callable[[Signature, Parts], nn.Module], signature:
 
 def _reading(code: Position, ids: CurrentIds, count: int) -> Position:
     """Copy of a position code whose modules get the current ids, of which there are `count`."""
-    acting = [method for method in METHODS if getattr(type(code), method) is not getattr(Position, method)]
-    if not acting:
+    if not any(getattr(type(code), made) is not getattr(Position, made) for made in ("embed", "rotate", "bias")):
         return code
     if not code.reads_positions:
         raise Unsupported(

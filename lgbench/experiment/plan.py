@@ -24,7 +24,7 @@ from lgbench.experiment.components import (
     undefined,
 )
 from lgbench.experiment.contexts import board_lengths, context_positions, no_answer_counts
-from lgbench.experiment.experiment import Experiment, has_dropout, recorded
+from lgbench.experiment.experiment import Dropout, Experiment, recorded
 from lgbench.experiment.protocols import Protocol, protocol_named
 from lgbench.experiment.record import PRECISIONS, ExperimentRecord, ProtocolUse, differences
 from lgbench.experiment.settings import (
@@ -247,7 +247,7 @@ def _require_model(experiment: Experiment) -> None:
         model = replace(experiment, parts=parts).build()
     except Exception as error:  # the code of an architecture or a part may raise anything
         raise Unsupported(reason(error, "building the model")) from error
-    if experiment.train.dropout and not has_dropout(model):
+    if experiment.train.dropout and not any(isinstance(each, Dropout) for each in model.modules()):
         raise Unsupported(
             f"train.dropout={experiment.train.dropout} has no effect in {architecture.name}, which lets no norm scheme place "
             "its sublayers: train it without dropout, or with an option of its own"

@@ -172,8 +172,7 @@ class ExperimentRecord:
     @cached_property
     def run_id(self) -> str:
         """First 16 hexadecimal digits of the SHA-256 of :attr:`identity` as JSON with sorted keys."""
-        before, after = self._around_seed
-        return hashlib.sha256(f"{before}{self.seed}{after}".encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -193,27 +192,14 @@ class ExperimentRecord:
             about["evaluate"] = {name: value for name, value in about["evaluate"].items() if not name.startswith("point")}
         return about
 
-    @cached_property
-    def _around_seed(self) -> tuple[str, str]:
-        """Identity as JSON, before and after the seed. Cached, since most runs of a large grid differ only in the seed."""
-        about = self.identity
-        first = {key: value for key, value in about.items() if key < "seed"}
-        last = {key: value for key, value in about.items() if key > "seed"}
-        before, after = (json.dumps(part, sort_keys=True) for part in (first, last))
-        return f'{before[:-1]}, "seed": ', f", {after[1:]}"
-
     def with_seed(self, seed: int) -> ExperimentRecord:
         """Copy with another seed."""
-        other = replace(self, seed=seed)
-        vars(other)["_around_seed"] = self._around_seed
-        return other
+        return replace(self, seed=seed)
 
     def tuned(self, outcome: Tuning) -> ExperimentRecord:
         """Copy with the learning rate of a finished tuning."""
         lr = self.train.lr if outcome.chosen is None else outcome.chosen
-        other = replace(self, tuning=outcome, train=replace(self.train, lr=lr))
-        vars(other)["_around_seed"] = self._around_seed
-        return other
+        return replace(self, tuning=outcome, train=replace(self.train, lr=lr))
 
     @property
     def precision(self) -> str:

@@ -45,8 +45,7 @@ def grid(changes: Mapping[str, str]) -> list[dict[str, str]]:
         if section not in SECTIONS or not name:
             known = ", ".join(f"{section}." for section in SECTIONS)
             raise UsageError(f"no setting {key!r}; settings begin with one of {known} as in train.steps=500")
-    whole = is_json_object
-    values = [[text] if whole(text) else [value.strip() for value in text.split(",")] for text in changes.values()]
+    values = [[text] if is_json_object(text) else list(map(str.strip, text.split(","))) for text in changes.values()]
     return [dict(zip(changes, chosen, strict=True)) for chosen in product(*values)]
 
 
@@ -80,8 +79,10 @@ def chosen_options(
         if found == section:
             if name not in options:
                 raise unknown(f"option of {owner}", key, (f"{section}.{known}" for known in options))
-            options[name] = parse_value(key, text, defaults[name])
-            _require_in_range(owner, key, options[name], ranges.get(name))
+            value = options[name] = parse_value(key, text, defaults[name])
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                bound = MAX_OPTION if isinstance(value, int) else inf
+                _require_between(key, value, owner, *ranges.get(name, (-bound, bound)))
     return options
 
 
@@ -90,16 +91,6 @@ def flat(train: Training, evaluate: Evaluation, options: Options) -> Options:
     sections = {"train": asdict(train), "evaluate": asdict(evaluate)}
     named = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
     return named | options
-
-
-def _require_in_range(owner: str, key: str, value: Any, stated: tuple[float, float] | None) -> None:
-    """Raise UsageError, with the valid range, for a number outside the plugin's range or MAX_OPTION."""
-    if isinstance(value, bool | str):
-        return
-    if stated:
-        _require_between(key, value, owner, *stated)
-    elif isinstance(value, int) and abs(value) > MAX_OPTION:
-        raise _out_of_range(key, value, owner, f"at most {MAX_OPTION}" if value > 0 else f"at least {-MAX_OPTION}")
 
 
 def _require_between(key: str, value: float, owner: str, low: float, high: float) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lgbench.contracts import Answers, Architecture, Configurable, Executor, Facts, Language, Logger, Measurement, Task, Tokens
 from lgbench.errors import UsageError, message_of
 from lgbench.experiment.protocols import PROTOCOLS, Protocol
 from lgbench.experiment.record import Training
-from lgbench.experiment.settings import OPTION_SECTIONS, options_of
+from lgbench.experiment.settings import OPTION_SECTIONS, flat, options_of
 
 if TYPE_CHECKING:
     from lgbench.extensions.registry import Registry
@@ -202,10 +202,7 @@ def _page(kind: str, item: Described, registry: Registry) -> Iterator[str]:
 def protocol_settings(protocol: Protocol) -> dict[str, object]:
     """Settings of a protocol by name, such as "train.steps", without lengths, which follow from the task."""
     settings = {
-        f"{section}.{name}": value
-        for section in ("train", "evaluate")
-        for name, value in asdict(getattr(protocol, section)).items()
-        if not name.endswith("_length")
+        name: value for name, value in flat(protocol.train, protocol.evaluate, {}).items() if not name.endswith("_length")
     }
     others = [field.name for field in fields(protocol) if field.name not in ("name", "about", "train", "evaluate")]
     return settings | {name: getattr(protocol, name) for name in others}

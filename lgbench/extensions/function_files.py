@@ -126,21 +126,18 @@ class BuiltByFunction(Architecture):
         """
         import torch
 
+        from lgbench.experiment.experiment import evaluating
+
         given = _zeros(signature, contexts, positions)
-        # One by one, because train() would wake layers that the function froze.
-        modes = {module: module.training for module in model.modules()}
         try:
-            with torch.no_grad():
-                logits = model.eval()(given)
+            with evaluating(model), torch.no_grad():
+                logits = model(given)
         except Exception as error:  # a stranger's model may raise anything
             if lacks_memory(error):
                 return
             why = message_of(error)
             shape = tuple(given.shape)
             raise Unsupported(f"the model of {self._where} fails on inputs of the shape {shape}: {why}{advice}") from error
-        finally:
-            for module, training in modes.items():
-                module.training = training
         require_logits(f"the model of {self._where}", logits, given.shape[:2], signature)
 
 

@@ -32,7 +32,6 @@ from lgbench.experiment.contexts import (
     board_lengths,
     context_lengths,
     draw,
-    drawn_eval_step_lengths,
     eval_step_lengths,
 )
 from lgbench.experiment.experiment import Tested
@@ -77,7 +76,7 @@ class Extent(NamedTuple):
         kept = eval_step_lengths(task, training, evaluation)
         shown = set(board_lengths(task, training, evaluation))
         strings = _string_lengths(task, [length for length in kept if length in shown]) if evaluation.point_strings else []
-        drawn = drawn_eval_step_lengths(task, training, evaluation)
+        drawn = kept[-1:] if task.signature.answers is Answers.EVERY_PREFIX else kept
         return cls(evaluation.point_contexts, evaluation.point_strings, drawn, kept, strings)
 
 

@@ -44,14 +44,6 @@ class Checkpoint:
         self.path, self.every = path, every
         self._began = self._latest = time.monotonic()
 
-    def peek(self) -> TrainingProgress:
-        """Progress in the saved state; step 0 for an unreadable or missing file. :meth:`restore` checks the tensors."""
-        try:
-            with safe_open(self.path, "pt") as file:
-                return _progress(file.metadata() or {})
-        except (SafetensorError, OSError, ValueError):
-            return TrainingProgress()
-
     def restore(self, tensors: Mapping[str, Tensor]) -> TrainingProgress:
         """Copy the saved state into `tensors` and return its progress; step 0 where no state was saved.
 

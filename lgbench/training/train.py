@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import nn
 
 from lgbench.errors import RunFileError, first_line
-from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.experiment import Experiment, evaluating
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.data import stream
 from lgbench.training.models import Curve, Models, Trained
@@ -71,7 +70,9 @@ def train(
     """
     started = time.monotonic()
     training, asked = experiments[0].train, len(experiments)
-    population, past = _begun(experiments, device, compile, models, checkpoint, say)
+    stack = models if compile else 0
+    population = Population([*experiments, *[experiments[-1]] * (stack - asked)], device, say)
+    past = _restored(population, checkpoint, compile, say) if checkpoint else TrainingProgress()
     compiled = Compiled(population, say) if (past.compiled if past.step else compile) else None
     measured = dict(past.measured)
     tell = _teller(eval_steps.follower, population, asked) if eval_steps.follower else lambda step, measured: None
@@ -98,7 +99,7 @@ def train(
                 average()
             population.mark(step)
             if step in eval_steps.steps:
-                with _evaluating(population.skeleton):
+                with evaluating(population.skeleton):
                     measured[step] = eval_steps.measure(population.models())
             tell(step, measured)
             if checkpoint and checkpoint.due(last=step == training.steps):
@@ -118,21 +119,6 @@ def train(
     )
 
 
-def _begun(
-    experiments: Sequence[Experiment],
-    device: torch.device,
-    compile: bool,
-    models: int,
-    checkpoint: Checkpoint | None,
-    say: Callable[[str], None],
-) -> tuple[Population, TrainingProgress]:
-    """Population with the state of its checkpoint, if any, and the progress in it. Copies fill the stack."""
-    past = checkpoint.peek() if checkpoint else TrainingProgress()
-    stack = past.models if past.step else models if compile else 0
-    population = Population([*experiments, *[experiments[-1]] * (stack - len(experiments))], device, say)
-    return population, _restored(population, checkpoint, compile, say) if checkpoint else past
-
-
 def _teller(follower: Follower, population: Population, models: int) -> Callable[[int, Mapping[int, Any]], None]:
     """Function for the end of every step: passes curve points and measurements of the first `models` models to the follower.
 
@@ -148,18 +134,6 @@ def _teller(follower: Follower, population: Population, models: int) -> Callable
             follower.measured(step, measured[step])
 
     return tell
-
-
-@contextmanager
-def _evaluating(skeleton: nn.Module) -> Iterator[None]:
-    """Context in which every module is in evaluation mode. Each module returns to its own mode."""
-    modes = [(module, module.training) for module in skeleton.modules()]
-    skeleton.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def _save(checkpoint: Checkpoint, progress: TrainingProgress, population: Population, say: Callable[[str], None]) -> None:

@@ -7,13 +7,16 @@ from functools import partial
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+import torch
 from helpers.commands import invoked
 from helpers.saved_runs import HOW
 from rich.console import Console
 
 import lgbench
+from lgbench import saved
 from lgbench.experiment.components import is_probe
 from lgbench.extensions.registry import Registry
+from lgbench.measurement.probing import probe as read_probes
 from lgbench.reports.analyses import probe_table
 from lgbench.reports.tables import show
 from lgbench.results import run_files
@@ -36,6 +39,18 @@ def test_probes_of_saved_weights_are_the_rows_of_the_run_to_the_bit(saved_runs):
         rows = lgbench.probe(path)
         assert rows.schema.equals(SCHEMA)
         assert sorted(map(str, rows.to_pylist())) == sorted(map(str, probe_rows(path))) and rows.num_rows > 50
+
+
+def test_subnormal_numbers_are_zero_as_in_runs(saved_runs, monkeypatch):
+    found = []
+
+    def read(*given):
+        found.append((torch.full((64,), 1e-40) * 1).max().item())
+        return read_probes(*given)
+
+    monkeypatch.setattr(saved, "read_probes", read)
+    lgbench.probe(saved_runs.language, "output_std")
+    assert found == [0.0]
 
 
 @pytest.mark.slow

@@ -17,9 +17,9 @@ from lgbench.contracts import Answers
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import eval_step_tokens, training_tokens
 from lgbench.execution.runner import eval_steps_of, scores_at_eval_steps
-from lgbench.experiment.contexts import board_lengths, drawn_eval_step_lengths, eval_step_lengths, eval_steps
+from lgbench.experiment.contexts import board_lengths, eval_step_lengths, eval_steps
 from lgbench.experiment.plan import Replanner, plan
-from lgbench.measurement.evaluate import context_free_scores
+from lgbench.measurement.evaluate import Extent, context_free_scores
 from lgbench.options import RunOptions
 from lgbench.randomness import Random, key_of
 from lgbench.results import run_files
@@ -74,7 +74,7 @@ class OfItsOwn(Sets):
 def test_eval_steps_have_lengths_of_the_end_from_the_training_length_on(task, low, trained, longest, most, lengths, drawn):
     asked = settings(low, trained, longest, steps=1000, point_max_length=most)
     assert eval_step_lengths(task, *asked) == lengths
-    assert drawn_eval_step_lengths(task, *asked) == drawn
+    assert Extent.of_eval_step(task, *asked).drawn == drawn
     at_end = range(longest + 1) if task.signature.answers is Answers.EVERY_PREFIX else board_lengths(task, *asked)
     assert set(lengths) <= set(at_end)
 
