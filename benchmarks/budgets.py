@@ -69,7 +69,7 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=2)
     options.add_argument("--workers", type=int)
     options.add_argument("--read", action="store_true", help="train nothing, and show what is there")
-    options.add_argument("--publish", action="store_true", help=f"write {DATA.name} and docs/reference/{PAGE.name}")
+    options.add_argument("--publish", action="store_true", help=f"write {DATA.name} and {PAGE.name}")
     chosen = options.parse_args()
     registry = Registry.load()
     tasks = registry.tasks.names() if chosen.tasks == ["all"] else chosen.tasks

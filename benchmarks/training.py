@@ -1,16 +1,14 @@
-"""Training whole task families under the protocol short: worker processes, against one process with all threads.
+"""Training whole task families under the protocol short, as a share of what the cores reach in large products.
 
 Every task of a family with three seeds, transformer+peri-norm with EMA and BEMA, the sampling included. The first fifth of the
-steps, in which a program is compiled or loaded, is not timed. lgbench here trains as `lgbench run` does: one thread a worker, a
-stack of the size that its rule says, a compiled step. The other side is another lgbench, such as an earlier commit, in an
-environment of its own: one population of all models with all threads, compiled. Sides take turns. The last column is the share
-of what all cores reach together in products of large float32 matrices, measured in the same rounds.
+steps, in which a program is compiled or loaded, is not timed. Models train as in `lgbench run`: one thread a worker, a stack of
+the size that its rule says, a compiled step. The last column is the share of what all cores reach together in products of large
+float32 matrices, measured in the same rounds.
 
-    python benchmarks/training.py [--rounds 5] [--steps 200] [--old PYTHON] [--family tomita ...]
+    python benchmarks/training.py [--rounds 5] [--steps 200] [--family tomita ...]
 """
 
 import argparse
-import inspect
 import os
 import subprocess
 import sys
@@ -19,6 +17,14 @@ import time
 import torch
 from sides import show, take_turns
 from torch.utils.flop_counter import FlopCounterMode
+
+from lgbench.execution.device import keep_freed_memory
+from lgbench.execution.scheduler import grouped
+from lgbench.experiment.plan import plan
+from lgbench.extensions.registry import Registry
+from lgbench.options import RunOptions
+from lgbench.training.cost import stack_size, step_cost
+from lgbench.training.train import train
 
 FAMILIES = ("tomita", "dyck", "set-complement")
 SEEDS = 3
@@ -46,29 +52,15 @@ class Clock:
         return self.steps / self.seconds
 
 
-def groups(experiments: list) -> list[list]:  # type: ignore[type-arg]
-    """Experiments that can train together."""
-    found = {}
-    for experiment in experiments:
-        found.setdefault(experiment.population_key, []).append(experiment)
-    return list(found.values())
-
-
-def experiments(family: str, steps: int):  # type: ignore[no-untyped-def]  # of this lgbench
-    from lgbench.experiment.plan import plan
-    from lgbench.extensions.registry import Registry
-    from lgbench.options import RunOptions
-
+def experiments(family: str, steps: int):  # type: ignore[no-untyped-def]
     asked = RunOptions(family, "peri-norm", seeds=range(SEEDS), protocol="short", set={"train.steps": str(steps)})
     return plan(asked, Registry.load()).experiments
 
 
 def mean_flops(family: str, steps: int) -> float:
     """Floating-point operations of products in a model-step, the mean over a family's models."""
-    from lgbench.training.cost import step_cost
-
     flops, models = 0, 0
-    for group in groups(experiments(family, steps)):
+    for group in grouped(experiments(family, steps)):
         with FlopCounterMode(display=False) as counter:
             step_cost(group[0], torch.device("cpu"))
         flops += counter.get_total_flops() * len(group)
@@ -78,37 +70,15 @@ def mean_flops(family: str, steps: int) -> float:
 
 def stack(family: str, steps: int, workers: int) -> None:
     """In a worker process: train one stack of each group, each as long as a worker's share of it, and print their rate."""
-    from lgbench.execution.device import keep_freed_memory
-    from lgbench.training.cost import stack_size, step_cost
-    from lgbench.training.train import train
-
     device, clock = torch.device("cpu"), Clock()
     torch.set_num_threads(1)
     keep_freed_memory()
-    for group in groups(experiments(family, steps)):
+    for group in grouped(experiments(family, steps)):
         share = -(-len(group) // workers)
         size = int(min(share, stack_size(step_cost(group[0], device), device, compiled=True)))
         train(group[:size], device, clock.tick, compile=True, models=size)
         clock.ended(size, share)
     print(clock.rate())
-
-
-OLD = f"""
-import sys, time, torch
-{inspect.getsource(Clock)}
-from lgbench.experiment import Request, plan
-from lgbench.registry import Registry
-from lgbench.training.train import population_key, train
-known, clock, steps = Registry.load(), Clock(), sys.argv[2]
-planned = plan(Request([sys.argv[1]], ["peri-norm"], ["ema", "bema"], range(3), "standard", {{"train.steps": steps}}), known)
-groups = {{}}
-for experiment in planned.experiments:
-    groups.setdefault(population_key(experiment, known), []).append(experiment)
-for group in groups.values():
-    train(group, known, torch.device("cpu"), clock.tick, compile=True)
-    clock.ended(len(group), len(group))
-print(clock.rate())
-"""
 
 
 def products() -> None:
@@ -135,7 +105,6 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--steps", type=int, default=200)
-    options.add_argument("--old", help="the Python of an environment with lgbench at an earlier commit")
     options.add_argument("--family", action="append", choices=FAMILIES)
     options.add_argument("--stack", nargs=2, help=argparse.SUPPRESS)
     options.add_argument("--products", action="store_true", help=argparse.SUPPRESS)
@@ -149,11 +118,10 @@ def main() -> None:
     workers = torch.get_num_threads()
     for family in chosen.family or FAMILIES:
         here = [sys.executable, __file__, "--steps", str(chosen.steps), "--stack", family, str(workers)]
-        few = str(max(20, chosen.steps // 4))
-        old = [chosen.old, "-P", "-c", OLD, family, few]
-        sides = {"the other lgbench": lambda old=old: together([old], workers)} if chosen.old else {}
-        sides[f"lgbench, {family}, {workers} workers"] = lambda here=here: together([here] * workers, 1)
-        sides["peak"] = lambda: together([[sys.executable, __file__, "--products"]] * workers, 1)
+        sides = {
+            f"lgbench, {family}, {workers} workers": lambda here=here: together([here] * workers, 1),
+            "peak": lambda: together([[sys.executable, __file__, "--products"]] * workers, 1),
+        }
         results = take_turns(sides, chosen.rounds)
         peak, flops = results.pop("peak").rate, mean_flops(family, chosen.steps)
         share = {

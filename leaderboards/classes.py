@@ -16,7 +16,7 @@ from factors import PROTOCOL
 from findings import UNFITTED
 
 from lgbench.extensions.registry import Registry
-from lgbench.reports.figure import Spec, on_paper
+from lgbench.reports.figure import Spec, content, on_paper
 from lgbench.reports.marks import TEXT
 from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
@@ -172,4 +172,4 @@ def picture(found: Sequence[Score]) -> Spec:
         "a star: no seed fits",
     ]
     page = on_paper(f"Classes of tasks, {PROTOCOL}", above)
-    return page | {key: value for key, value in plot.to_dict().items() if key not in ("$schema", "config")}
+    return page | content(plot.to_dict())

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ttest_1samp
 
-from lgbench.reports.figure import Spec, on_paper
+from lgbench.reports.figure import Spec, content, on_paper
 from lgbench.reports.marks import TEXT
 from lgbench.results.boards import Cell
 from lgbench.results.columns import OOD
@@ -181,7 +181,7 @@ def picture(maps: Mapping[str, NDArray[np.float64]], every: Sequence[Contrast]) 
     ]
     page = on_paper(f"Norms as factors, {PROTOCOL}", lines)
     page["title"] |= {"limit": (PANEL + 60) * (len(families) + 1)}
-    return page | {key: value for key, value in spec.items() if key not in ("$schema", "config")}
+    return page | content(spec)
 
 
 def _map(family: str, values: NDArray[np.float64], labels: bool) -> alt.LayerChart:

@@ -15,7 +15,7 @@ import altair as alt
 import numpy as np
 
 from lgbench.experiment.record import ProtocolUse
-from lgbench.reports.figure import Spec, on_paper
+from lgbench.reports.figure import Spec, content, on_paper
 from lgbench.reports.marks import TEXT
 from lgbench.results.database import most_telling_first
 from lgbench.results.leaderboard import Results
@@ -100,7 +100,7 @@ def picture(found: Sequence[Reach]) -> Spec:
         "median of seeds; dark where that is many training lengths",
     ]
     page = on_paper(f"Length of training inputs, {found[0].protocol}", lines)
-    return page | {key: value for key, value in spec.items() if key not in ("$schema", "config")}
+    return page | content(spec)
 
 
 def _panel(title: str, tasks: Sequence[str], found: Sequence[Reach]) -> alt.LayerChart:

@@ -40,6 +40,7 @@ class Queries:
         self.results = results
         self.swept_results = swept
         self._compared = cache(self._compare)
+        self._read = cache(lambda name, protocol, metric, inside: results.boards(metric, name, protocol, inside=inside)[0])
         self._sweeps = cache(lambda setting, metric: sweeps(swept, SweepRequest(setting, metric)))
 
     @property
@@ -49,11 +50,10 @@ class Queries:
 
     def ood(self, entry: str, name: str, protocol: str = PROTOCOL, metric: str = "tvd", digits: int = 3) -> str:
         """Mean beyond the training range."""
-        return self._mean("OOD", entry, name, protocol, metric, digits)
-
-    def id(self, entry: str, name: str, protocol: str = PROTOCOL, metric: str = "tvd", digits: int = 3) -> str:
-        """Mean over the training lengths."""
-        return self._mean("ID", entry, name, protocol, metric, digits)
+        cell = self._row(entry, name, protocol, metric).cell("OOD")
+        if cell is None:
+            raise Stale(f"{entry} has no OOD {metric} on {name}")
+        return f"{cell.mean:.{digits}f}"
 
     def at(
         self,
@@ -249,15 +249,8 @@ class Queries:
     def _ranks(self, metric: str) -> bool:
         return metric in self.results.ranking_names
 
-    @cached_property
-    def _boards(self) -> dict[tuple[str, str, str, Inside | None], Board]:
-        return {}
-
     def _board(self, name: str, protocol: str = PROTOCOL, metric: str = "tvd", inside: Inside | None = None) -> Board:
-        key = name, protocol, metric, inside
-        if key not in self._boards:
-            self._boards[key], *_ = self.results.boards(metric, name, protocol, inside=inside)
-        return self._boards[key]
+        return self._read(name, protocol, metric, inside)
 
     def _row(self, entry: str, name: str, protocol: str = PROTOCOL, metric: str = "tvd", inside: Inside | None = None) -> Row:
         rows = {row.entry: row for row in self._board(name, protocol, metric, inside).rows}
@@ -268,12 +261,6 @@ class Queries:
         if cell is None or None in cell.values:
             raise Stale(f"some seeds of {entry} have no {metric} on {name} at {length}")
         return [value for value in cell.values if value is not None]
-
-    def _mean(self, kind: str, entry: str, name: str, protocol: str, metric: str, digits: int) -> str:
-        cell = self._row(entry, name, protocol, metric).cell(kind)
-        if cell is None:
-            raise Stale(f"{entry} has no {kind} {metric} on {name}")
-        return f"{cell.mean:.{digits}f}"
 
     def _compare(self, first: str, second: str, protocol: str, metric: str) -> Mapping[str, Difference]:
         # All families at once, for p is corrected for the families of a comparison.

@@ -309,9 +309,3 @@ def test_run_makes_what_is_missing_and_then_decides(tmp_path, toys_alone):
     (verdict,) = decide(*read_claims(tmp_path / "claims"), Results(tmp_path / "results"))
     assert verdict.n == 3 and verdict.state in ("confirmed", "refuted", "undecided")
     assert invoked("claims", "toy-mean", "--run", *options(tmp_path)).stdout.startswith("toy-mean lacks no run under quick")
-
-
-def test_the_command_writes_a_page_with_claims(folder, toys_alone):
-    done = invoked("site", "--out", folder / "site", *options(folder))
-    assert done.exit_code == 0, done.output
-    assert 'href="#/claims"' in (folder / "site" / "index.html").read_text(encoding="utf-8")

@@ -190,7 +190,7 @@ def test_dry_run_says_both_stages(tuned_everywhere, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_the_command_says_the_choice_and_draws_the_curves(tuned_everywhere, tmp_path):
+def test_the_command_says_the_choice(tuned_everywhere, tmp_path):
     words = ["run", "--task", "toy-walk", "--arch", "toy-table", "--protocol", "tuned", "--seeds", "0", "--no-compile"]
     result = invoked(*words, "--workers", "1", "--average", "none", "--results", tmp_path)
     assert result.exit_code == 0, result.output

@@ -75,7 +75,9 @@ def test_a_task_brings_its_model_sizes_and_a_change_wins_over_them(planned):
         model = {"scale": 2, "no_such_option": 1}
 
     mixed = toys_and(task=Scaled())
-    options = dict(planned(mixed, "toy-scaled", "toy-table")[0].record.options)
+    own, same = (planned(mixed, "toy-scaled", "toy-table", **asked)[0].record for asked in ({}, {"model_scale": "2"}))
+    assert own == same and own.run_id == same.run_id  # however the number was written
+    options = dict(own.options)
     assert options["model.scale"] == 2 and options["model.wide"] is False and "model.no_such_option" not in options
     assert dict(planned(mixed, "toy-scaled", "toy-table", model_scale=2.5)[0].record.options)["model.scale"] == 2.5
 
@@ -180,15 +182,3 @@ def test_commas_in_a_setting_make_a_grid_and_labels_name_what_differs(toy_regist
         {"train.lr": lr, "train.steps": steps} for lr in ("0.001", "0.002") for steps in ("5", "7")
     ]
     assert changes(toy_registry, model_scale="1,2") == [{}, {"model.scale": "2.0"}]
-
-
-def test_a_size_that_a_task_gives_as_another_type_is_the_same_run(planned):
-    """2 and 2.0 are one number, however they were written."""
-
-    class Scaled(toys.Walk):
-        name = "toy-scaled"
-        model = {"scale": 2}
-
-    known = toys_and(task=Scaled())
-    (own,), (asked,) = (planned(known, "toy-scaled", "toy-table", **settings) for settings in ({}, {"model_scale": "2"}))
-    assert own.record == asked.record and own.run_id == asked.run_id

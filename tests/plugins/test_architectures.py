@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.plain_decoder import rms
+from helpers.plain_decoder import gelu_mlp, rms
 from helpers.registries import parts_of
 from torch import Tensor, nn
 
@@ -66,20 +66,14 @@ def test_the_last_position_alone_is_what_a_full_computation_gives(
     torch.testing.assert_close(last(inputs), full(inputs)[:, -1:], atol=1e-5, rtol=1e-5)
 
 
-def mlp(x: Tensor, weights: dict[str, Tensor], scope: str) -> Tensor:
-    hidden = x @ weights[f"{scope}.0.weight"].T + weights[f"{scope}.0.bias"]
-    hidden = hidden * (1 + torch.erf(hidden / 2**0.5)) / 2  # GELU
-    return hidden @ weights[f"{scope}.2.weight"].T + weights[f"{scope}.2.bias"]
-
-
 @pytest.mark.parametrize("norm", ["no-norm", "pre-norm", "post-norm", "peri-init-norm"])
 def test_set_attention_is_the_published_equations(registry: Registry, norm: str) -> None:
     model = build(registry, "set-attention", SETS, norm, width=16).double()
     inputs = sets(3, 7).double()
     weights = dict(model.named_parameters())
     for logits, context in zip(model(inputs), inputs, strict=True):
-        items = [mlp(item, weights, "embed_item.0") for item in context[:-1]]
-        query = mlp(context[-1], weights, "embed_query.0")
+        items = [gelu_mlp("embed_item.0", weights, item) for item in context[:-1]]
+        query = gelu_mlp("embed_query.0", weights, context[-1])
         if norm == "peri-init-norm":
             items = [rms(item, weights["embed_item.1.weight"]) for item in items]
             query = rms(query, weights["embed_query.1.weight"])
@@ -89,7 +83,7 @@ def test_set_attention_is_the_published_equations(registry: Registry, norm: str)
         if norm not in ("no-norm", "pre-norm"):
             (gain,) = (parameter for name, parameter in weights.items() if name.startswith("norm."))
             mixed = rms(mixed, gain)
-        torch.testing.assert_close(logits[0], mlp(mixed, weights, "logits"))
+        torch.testing.assert_close(logits[0], gelu_mlp("logits", weights, mixed))
 
 
 def test_set_attention_is_as_wide_as_published(registry: Registry) -> None:

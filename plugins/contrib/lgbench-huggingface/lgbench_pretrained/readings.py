@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from lgbench.errors import UsageError
+from lgbench.reports.tables import Column, Table, show, spread
 from lgbench.results.columns import mean_of_known
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import Exponent, interval, mean_exponent
@@ -104,15 +102,13 @@ class ModelRows:
 
 def table(found: ModelRows, console: Console) -> None:
     """A table for each length: a line for each layer, with the mean over its heads."""
+    columns = [Column("layer"), *(Column(metric.label) for metric in found.metrics)]
     for length in found.lengths:
-        lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-        for name in ("layer", *(metric.label for metric in found.metrics)):
-            lines.add_column(escape(name.replace(" ", "\n")), justify="right")
+        rows = []
         for layer in found.layers:
             means = [found.mean(metric.name, length, layer) for metric in found.metrics]
-            lines.add_row(_layer(layer), *("-" if mean is None else f"{mean.value:.4g}" for mean in means))
-        console.print(f"length {length}", style="bold", highlight=False)
-        console.print(lines)
+            rows.append([_layer(layer), *("-" if mean is None else f"{mean.value:.4g}" for mean in means)])
+        show(Table(f"length {length}", columns, rows), console)
 
 
 def figure(found: ModelRows) -> dict[str, Any]:
@@ -127,7 +123,7 @@ def figure(found: ModelRows) -> dict[str, Any]:
     ]
     if not drawn:
         raise UsageError("no probe has a value here, so there is nothing to draw; use more --contexts")
-    layers = _spread(found)
+    layers = [found.layers[place] for place in spread(range(len(found.layers)), min(len(found.layers), MAX_LAYERS))]
     labels = {layer: _layer(layer) if layer is None else f"layer {layer}" for layer in layers}
     panels = [_panel(found, metric, labels) for metric in drawn]
     if len(panels) == 1:
@@ -167,12 +163,6 @@ def _panel(found: ModelRows, metric: Metric, labels: dict[int | None, str]) -> A
         context_free=[],
         logarithmic=logarithmic,
     )
-
-
-def _spread(found: ModelRows) -> list[int | None]:
-    layers = found.layers
-    last, count = len(layers) - 1, min(len(layers), MAX_LAYERS)
-    return [layers[round(i * last / max(1, count - 1))] for i in range(count)]
 
 
 def _layer(layer: int | None) -> str:

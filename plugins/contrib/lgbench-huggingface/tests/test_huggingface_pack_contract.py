@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -44,12 +43,6 @@ def is_worth_it(check: Check) -> bool:
 )
 def test_it_keeps_the_contract(check: Check) -> None:
     check()
-
-
-def test_the_hook_returns_what_the_directory_lists() -> None:
-    listed = tomllib.loads((PACK.parents[2] / "lgbench" / "extensions" / "directory.toml").read_text())["plugin"]
-    (own,) = [each for each in listed if each["name"] == "lgbench-huggingface"]
-    assert sorted(own["architecture"]) == sorted(each.name for each in lgbench_huggingface.lgbench_architectures())
 
 
 def test_the_readme_has_every_architecture_with_its_source() -> None:

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, stack_module_state, vmap
 
 import lgbench_positions
 from lgbench import AttentionSpec, JsonFile, Position
@@ -20,7 +17,7 @@ POSITIONS = {position.name: position for position in lgbench_positions.lgbench_p
 POSITIONS["abc"] = Calibrated(JsonFile(LINES))
 SPEC = AttentionSpec(layer=1, layers=1, width=10, heads=2, train_keys=8)
 EVERY = pytest.mark.parametrize("name", POSITIONS)
-MODELS, LENGTH, ROWS = 3, 8, 20
+LENGTH, ROWS = 8, 20
 
 
 class SmallModel(nn.Module):
@@ -43,67 +40,37 @@ class SmallModel(nn.Module):
         return masked_logits(q, k, bias).softmax(-1)
 
 
-def population(name: str) -> list[SmallModel]:
-    models = []
+def model_of(name: str) -> SmallModel:
     with torch.random.fork_rng(devices=[]):
-        for seed in range(MODELS):
-            torch.manual_seed(seed)
-            model = SmallModel(POSITIONS[name]).train()
-            for module in model.modules():
-                if isinstance(module, Noise):
-                    module.value.uniform_()
-            models.append(model)
-    return models
+        torch.manual_seed(0)
+        model = SmallModel(POSITIONS[name]).train()
+        for module in model.modules():
+            if isinstance(module, Noise):
+                module.value.uniform_()
+    return model
 
 
 def contexts() -> Tensor:
-    return torch.randn(MODELS, 4, LENGTH, SPEC.width, generator=torch.Generator().manual_seed(0))
+    return torch.randn(4, LENGTH, SPEC.width, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", [check for check in checks(lgbench_positions) if "one graph" not in check.name])  # see below
 def test_it_keeps_the_contract(check: Check) -> None:
-    check()
-
-
-@EVERY
-def test_a_population_has_the_gradients_of_its_models_one_by_one(name: str) -> None:
-    models, inputs = population(name), contexts()
-    parameters, buffers = stack_module_state(models)  # type: ignore[arg-type]
-    skeleton = copy.deepcopy(models[0]).to("meta")
-
-    def loss(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
-        weights: Tensor = functional_call(skeleton, parameters | buffers, (x,))
-        return weights[..., 0].square().sum()
-
-    together = vmap(grad(loss))(parameters, buffers, inputs)
-    for index, model in enumerate(models):
-        model(inputs[index])[..., 0].square().sum().backward()
-        for key, parameter in model.named_parameters():
-            assert parameter.grad is not None
-            torch.testing.assert_close(together[key][index], parameter.grad, atol=1e-5, rtol=1e-4)
+    assert "vmap cannot" not in (check() or "")
 
 
 @pytest.mark.slow  # a graph takes seconds
 @EVERY
 def test_forward_is_one_graph(name: str) -> None:
-    model, x = population(name)[0], contexts()[0]
+    model, x = model_of(name), contexts()
     compiled = torch.compile(model, fullgraph=True, backend="eager", dynamic=False)
     torch.testing.assert_close(compiled(x), model(x))
 
 
 @EVERY
-def test_forward_draws_nothing(name: str) -> None:
-    model, x = population(name)[0], contexts()[0]
-    before = torch.get_rng_state()
-    first = model(x)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(model(x), first)
-
-
-@EVERY
 def test_equal_tokens_differ_by_their_position(name: str) -> None:
-    model = population(name)[0].eval()
-    x = contexts()[0, :1, :1].expand(1, LENGTH, SPEC.width)
+    model = model_of(name).eval()
+    x = contexts()[:1, :1].expand(1, LENGTH, SPEC.width)
     last = model(x)[0, :, -1]
     assert (last - 1 / LENGTH).abs().max() > 1e-4

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lgbench import Demand, Executor, Pool, UsageError, hookimpl
+from lgbench.errors import first_line
 
 RETRIES = 20
 """Limit of starts of a task whose node or process died."""
@@ -60,7 +61,7 @@ def _connect(address: str | None) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UsageError(f"no Ray cluster answers at {address or 'this machine'}: {reason}") from error
 
 

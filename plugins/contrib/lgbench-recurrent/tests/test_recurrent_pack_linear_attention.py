@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 
 from lgbench import AttentionSpec, Unsupported
 from lgbench_recurrent import lgbench_attentions
@@ -83,23 +82,6 @@ def test_features_start_as_linear_layers_do() -> None:
         parameter = module.get_parameter(name)
         assert parameter.shape == shape
         assert 0.2 < parameter.abs().max() <= 0.25
-
-
-def test_a_population_learns_as_its_models_do_one_by_one() -> None:
-    modules = [build(seed=seed).double() for seed in range(3)]
-    weights, _ = stack_module_state(modules)
-    q, k, v = normal(3, 3, 2, 2, 9, 3)
-
-    def loss(weights: dict[str, Tensor], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        mixed: Tensor = functional_call(modules[0], weights, (q, k, v, None))
-        return mixed.square().sum()
-
-    gradients, losses = vmap(grad_and_value(loss))(weights, q, k, v)
-    for index, module in enumerate(modules):
-        alone, loss_alone = grad_and_value(loss)(dict(module.named_parameters()), q[index], k[index], v[index])
-        torch.testing.assert_close(losses[index], loss_alone)
-        for name, gradient in alone.items():
-            torch.testing.assert_close(gradients[name][index], gradient)
 
 
 def test_one_query_may_see_many_thousands_of_keys() -> None:

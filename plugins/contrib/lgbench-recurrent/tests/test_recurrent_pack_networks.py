@@ -1,18 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 import lgbench_recurrent
-from lgbench import Answers, Parts, Signature, Tokens, Unsupported, Vectors
+from lgbench import Answers, Parts, Signature, Tokens, Vectors
 from lgbench.conformance.check import Check
-from lgbench.experiment.plan import plan
-from lgbench.extensions.registry import Registry
-from lgbench.options import RunOptions
 from lgbench.testing import checks
 from lgbench_norms import SCHEMES
 from lgbench_recurrent import lgbench_architectures
@@ -158,60 +152,3 @@ def test_norms_act_on_the_embedding_and_on_each_layers_output(
         gains = [tensor for name, tensor in weights.items() if name.startswith(f"{scope}1.")]
         x = rms(x, *gains) if on_outputs == "rms" else standard(x)
     torch.testing.assert_close(model(inputs), x @ weights["logits.weight"].T + weights["logits.bias"])
-
-
-@kinds
-@norms
-@signatures
-def test_training_and_evaluation_compute_the_same(kind: str, norm: str, signature: Signature) -> None:
-    model = build(kind, signature, norm)
-    inputs = inputs_of(signature, 6, 41)
-    with torch.no_grad():
-        torch.testing.assert_close(model.train()(inputs), model.eval()(inputs), atol=1e-5, rtol=1e-5)
-
-
-@kinds
-@torch.no_grad()
-@pytest.mark.parametrize("training", [True, False])
-def test_other_parameters_given_from_outside_are_those_that_count(kind: str, training: bool) -> None:
-    skeleton, other = (build(kind, LANGUAGE, seed=seed).train(training) for seed in (0, 1))
-    inputs = inputs_of(LANGUAGE, 4, 12)
-    before, expected = skeleton(inputs), other(inputs)
-    assert (before - expected).abs().max() > 1e-2
-    torch.testing.assert_close(functional_call(skeleton, dict(other.named_parameters()), (inputs,)), expected)
-    torch.testing.assert_close(skeleton(inputs), before)
-    without_weights = build(kind, LANGUAGE).train(training).to("meta")
-    torch.testing.assert_close(functional_call(without_weights, dict(other.named_parameters()), (inputs,)), expected)
-
-
-@kinds
-@norms
-@pytest.mark.parametrize("answers", [Answers.EVERY_PREFIX, Answers.MARKED])
-def test_the_last_answer_is_the_last_of_the_answers_at_every_position(kind: str, norm: str, answers: Answers) -> None:
-    last = build(kind, SETS, norm)
-    every = build(kind, replace(SETS, answers=answers), norm)
-    every.load_state_dict(last.state_dict())
-    inputs = inputs_of(SETS, 5, 9)
-    assert last(inputs).shape == (5, 1, 4)
-    torch.testing.assert_close(last(inputs), every(inputs)[:, -1:])
-
-
-@kinds
-@pytest.mark.parametrize(
-    ("options", "reason"), [({"layers": 0}, "at least 1, got 0 and 32"), ({"width": -4}, "at least 1, got 2 and -4")]
-)
-def test_what_cannot_be_built_is_refused_with_the_reason(kind: str, options: dict[str, int], reason: str) -> None:
-    with pytest.raises(Unsupported, match=reason):
-        build(kind, LANGUAGE, "no-norm", 0, **options)
-
-
-@kinds
-def test_a_norm_scheme_that_has_no_place_in_a_network_is_no_entry(kind: str) -> None:
-    entries = [f"{kind}+{norm}" for norm in sorted(NORMS) if norm != "no-norm"]
-    found = plan(RunOptions("dyck-2-3", entries, average=(), seeds=(0,), protocol="quick"), Registry.load())
-    nowhere = [f"{kind}+{norm}" for norm in ("final-norm", "input-norm", "pre-norm")]
-    assert [experiment.entry for experiment in found.experiments] == [entry for entry in entries if entry not in nowhere]
-    assert [sentence.split()[0] for sentence in found.refusals] == nowhere
-    assert found.refusals[-1].startswith(
-        f"{kind}+pre-norm cannot be run on dyck-2-3: pre-norm places no norm in {kind}: leave it out"
-    )

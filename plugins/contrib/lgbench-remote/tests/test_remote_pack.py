@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 from fsspec.implementations.local import LocalFileSystem
 
 import lgbench
-import lgbench_remote
 from lgbench.cli.main import main
 from lgbench_remote.copying import TAIL, damage
 from lgbench_remote.folders import Folder
@@ -61,10 +60,6 @@ def at(address: str) -> dict[str, bytes]:
     """Content of all files at an address."""
     system, root = fsspec.url_to_fs(address)
     return {path.removeprefix(f"{root}/"): system.cat_file(path) for path in system.find(root)}
-
-
-def test_the_hook_returns_both_commands() -> None:
-    assert [command.name for command in lgbench_remote.lgbench_commands()] == ["push", "pull"]
 
 
 def test_what_was_pushed_is_pulled_to_the_bit_with_weights_and_tuning_runs(results: Path, address: str, tmp_path: Path) -> None:

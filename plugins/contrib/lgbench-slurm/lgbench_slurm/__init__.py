@@ -20,6 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 from lgbench import Demand, Executor, Pool, UsageError, hookimpl
+from lgbench.errors import first_line
 
 PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 MOST_REQUEUES = 10_000
@@ -209,7 +210,7 @@ def _ask(*command: str) -> str | None:
 def _reason(error: Exception) -> str:
     """The error message of sbatch, or the first line of the error."""
     lines = [line for line in str(error).splitlines() if "sbatch: error:" in line]
-    return lines[-1].partition("sbatch: error:")[2].strip() if lines else (str(error).splitlines() or [type(error).__name__])[0]
+    return lines[-1].partition("sbatch: error:")[2].strip() if lines else first_line(error)
 
 
 @hookimpl
