@@ -11,7 +11,6 @@ from functools import cache
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
-from typing import TypeGuard
 
 ROOT = Path(__file__).parent.parent
 VERSION = version("lgbench")
@@ -74,7 +73,8 @@ def code(source: bytes) -> bytes:
     gone: list[tuple[int, int, int, int]] = []  # first row and column in bytes, and the end
     kept: set[int] = set()  # rows within string literals other than docstrings
     for node in ast.walk(tree):
-        if _is_docstring(node):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            # the docstring of a module, function, class or field
             gone.append((node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0))
         elif isinstance(node, ast.Constant | ast.JoinedStr):
             kept.update(range(node.lineno, node.end_lineno or node.lineno))
@@ -89,11 +89,6 @@ def code(source: bytes) -> bytes:
     return b"".join(
         line if row in kept else line.rstrip() + b"\n" for row, line in enumerate(lines, 1) if row in kept or line.strip()
     )
-
-
-def _is_docstring(node: ast.AST) -> TypeGuard[ast.Expr]:
-    """Whether a node is a bare string: the docstring of a module, function, class or field."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _code_of(path: Path) -> bytes:

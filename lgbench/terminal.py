@@ -22,7 +22,8 @@ def printable(text: str, *, lines: bool = False) -> str:
     if text.isprintable():
         return text
     kept = {"\n"} if lines else set[str]()
-    return "".join(letter if letter in kept or _is_harmless(letter) else _escaped(letter) for letter in text)
+    harmless = (x in kept or x.isprintable() or unicodedata.category(x) == "Zs" for x in text)  # spaces of all widths
+    return "".join(x if ok else x.encode("unicode_escape").decode("ascii") for x, ok in zip(text, harmless, strict=True))
 
 
 def sentence(text: str) -> str:
@@ -48,14 +49,6 @@ def _parts(line: str, width: int, hang: int) -> list[str]:
         return [line]
     indent = " " * (len(line) - len(line.lstrip()) + hang)
     return wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [line]
-
-
-def _is_harmless(letter: str) -> bool:
-    return letter.isprintable() or unicodedata.category(letter) == "Zs"  # spaces of all widths
-
-
-def _escaped(letter: str) -> str:
-    return letter.encode("unicode_escape").decode("ascii")
 
 
 def counted(number: int, thing: str, one: str = "", several: str = "") -> str:

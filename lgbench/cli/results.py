@@ -199,11 +199,11 @@ def plot(out: Path | None, results: Path, beside: str | None, **asked: Any) -> N
     There, --metric can also be gradient_norm, the largest while a model trained; loss_variance, of the training loss over the
     last half of the steps; or diverged, the share of seeds whose training diverged.
     """
-    from lgbench.reports import plots
+    from lgbench.reports import files, plots
 
     request = plots.PlotRequest(**asked)
     path = out or request.path
-    plots.known_format(path)  # before the work, not after it
+    files.known_format(path, plots.FORMATS)  # before the work, not after it
     plots.write(plots.requested(options.opened(results, beside), request, complain), path)
     echo(path)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +11,13 @@ import click
 
 from lgbench.cli import options as cli_options
 from lgbench.cli.output import complain, console, echo, installed, warn
-from lgbench.errors import Interrupted, RunFailed, RunFileError, UsageError
+from lgbench.errors import Interrupted, RunFailed, RunFileError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, DEFAULT_PROTOCOL
 from lgbench.options import RunOptions
 from lgbench.terminal import counted, duration
 
 if TYPE_CHECKING:
     from lgbench.execution.command import Command
-    from lgbench.execution.progress import ConsoleProgress
     from lgbench.execution.scheduler import PlanOutcome
     from lgbench.experiment.experiment import Experiment
     from lgbench.experiment.plan import Plan
@@ -65,7 +63,8 @@ def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) 
         ) from None
     _tell(outcome, command.plan, Path(options.results), options.save_weights)
     if options.protocol == DEFAULT_PROTOCOL and not options.set:
-        echo(_longer(options, registry, display))
+        boards = f"boards use --protocol {BOARDS_PROTOCOL}, and --dry-run says how long that takes"
+        echo(f"{DEFAULT_PROTOCOL} shows what is learned fast; {boards}")
 
 
 def _forecast(command: Command) -> None:
@@ -89,20 +88,6 @@ def _forecast(command: Command) -> None:
         echo(f"tuning and runs together take about {duration(sum(forecast.seconds for _, forecast in forecasts))}")
     if failed := [sentence for _, forecast in forecasts for sentence in forecast.failed]:
         raise RunFailed("; ".join(dict.fromkeys(failed)))
-
-
-def _longer(options: RunOptions, registry: Registry, display: ConsoleProgress) -> str:
-    """Sentence about the boards' protocol, with the time for the same runs under that protocol."""
-    from lgbench.execution.command import LearningRates
-    from lgbench.experiment.plan import plan
-
-    try:
-        planned = plan(replace(options, protocol=BOARDS_PROTOCOL), registry).experiments
-    except UsageError:  # for example, a seed reserved for tuning
-        planned = ()
-    seconds = display.would_take(LearningRates(planned, Path(options.results)).every) if planned else None
-    takes = "" if seconds is None else f", which would take about {duration(seconds)} here"
-    return f"{DEFAULT_PROTOCOL} shows what is learned fast; boards use --protocol {BOARDS_PROTOCOL}{takes}"
 
 
 def _tell(outcome: PlanOutcome, planned: Plan, results: Path, save_weights: bool) -> None:
@@ -169,11 +154,11 @@ def merge(folders: Sequence[Path], out: Path) -> None:
         raise Interrupted("interrupted; every file that was written is whole. The same command merges the others") from None
     weights = f", {done.weights} with weights" if done.weights else ""
     echo(f"{counted(done.written, 'run')} written to {out}/{weights}; {done.equal} were there already")
+    warn(done.left_out)
     if done.different:
         for sentence in done.different:
             complain(sentence)
         files = counted(len(done.different), "file", "has", "have")
         raise RunFileError(f"{files} other numbers than another file of the same run; keep one file of each")
     if done.left_out:
-        warn(done.left_out)
         raise RunFileError(f"{counted(len(done.left_out), 'file', 'is', 'are')} left out; all else is merged")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -18,7 +18,7 @@ from lgbench.terminal import counted
 
 if TYPE_CHECKING:
     from lgbench.results.stored_runs import StoredRun
-    from lgbench.submissions.verdict import Failure, RerunVerdict, Tolerance
+    from lgbench.submissions.verdict import Failure, RerunVerdict
 
 
 @dataclass(frozen=True)
@@ -119,18 +119,6 @@ def probe(query: ModelQuery, probes: Sequence[str], out: Path | None) -> None:
         echo(out)
 
 
-@dataclass(frozen=True)
-class RerunRequest:
-    """Options of `lgbench verify`."""
-
-    sample: int | None
-    patterns: Sequence[str]
-    tolerance: float | None
-    tuning: bool
-    device: str
-    plugins: Sequence[Path]
-
-
 @click.command()
 @click.argument("runs", type=options.EXISTING, nargs=-1, required=True)
 @click.option(
@@ -159,23 +147,40 @@ class RerunRequest:
 )
 @options.device_option
 @options.plugin_option
-@options.gathered(RerunRequest, "asked")
-def verify(runs: Sequence[Path], asked: RerunRequest) -> None:
+def verify(
+    runs: Sequence[Path],
+    sample: int | None,
+    patterns: Sequence[str],
+    tolerance: float | None,
+    tuning: bool,
+    device: str,
+    plugins: Sequence[Path],
+) -> None:
     """Run files again and compare every number.
 
     RUNS are run files or submission files, or folders of them. lgbench repeats each run with the settings in its file, and
     writes nothing. Numbers must agree within --tolerance. With another torch, device or number of threads rounding differs, and
     training amplifies the difference: allow for it by a wide one.
     """
-    if asked.tolerance is not None and not isfinite(asked.tolerance):  # NaN would agree with everything
-        raise UsageError(f"--tolerance {asked.tolerance} is no finite number; 0.3 allows for rounding on another machine")
+    if tolerance is not None and not isfinite(tolerance):  # NaN would agree with everything
+        raise UsageError(f"--tolerance {tolerance} is no finite number; 0.3 allows for rounding on another machine")
+    from lgbench.execution.device import choose_device
+    from lgbench.execution.progress import ConsoleProgress
+    from lgbench.submissions import inspection, verification
     from lgbench.submissions.verdict import Tolerance
 
-    allowed = Tolerance() if asked.tolerance is None else Tolerance(asked.tolerance)
+    allowed = Tolerance() if tolerance is None else Tolerance(tolerance)
     outcomes: list[RerunVerdict | Failure] = []
-    wrong: list[str] = []
     try:
-        for outcome in _outcomes(runs, asked, allowed, wrong):
+        where = choose_device(device)
+        found, wrong = inspection.found_in(runs)
+        chosen = _drawn(found, patterns, sample)
+        # Other plugins could change the numbers.
+        registry = installed(plugins, only={name for run in chosen for name in run.metadata.took_part})
+        inspected = list(inspection.inspected(chosen, registry, wrong))
+        for sentence in wrong:
+            echo(f"refused: {sentence}")
+        for outcome in verification.verify(inspected, where, ConsoleProgress(console(stderr=True)), allowed, tuning):
             outcomes.append(outcome)
             echo("\n".join(outcome.lines()))
     except KeyboardInterrupt:
@@ -188,36 +193,15 @@ def verify(runs: Sequence[Path], asked: RerunRequest) -> None:
     echo(f"{agreed} of {len(outcomes)} runs verified{wide}")
 
 
-def _outcomes(
-    runs: Sequence[Path], asked: RerunRequest, allowed: Tolerance, wrong: list[str]
-) -> Iterator[RerunVerdict | Failure]:
-    """Outcomes of repeated runs, one by one. Sentences about refused files are printed and added to `wrong`."""
-    from lgbench.execution.device import choose_device
-    from lgbench.execution.progress import ConsoleProgress
-    from lgbench.submissions import inspection, verification
-
-    where = choose_device(asked.device)
-    found, unreadable = inspection.found_in(runs)
-    drawn = _drawn(found, asked)
-    wrong += unreadable
-    # Other plugins could change the numbers.
-    registry = installed(asked.plugins, only={name for run in drawn for name in run.metadata.took_part})
-    inspected = list(inspection.inspected(drawn, registry, wrong))
-    for sentence in wrong:
-        echo(f"refused: {sentence}")
-    shown = ConsoleProgress(console(stderr=True))
-    yield from verification.verify(inspected, where, shown, allowed, asked.tuning)
-
-
-def _drawn(found: Sequence[StoredRun], asked: RerunRequest) -> list[StoredRun]:
+def _drawn(found: Sequence[StoredRun], patterns: Sequence[str], sample: int | None) -> list[StoredRun]:
     """Runs to repeat, which are printed. Raises UsageError if no run has a name that was asked for."""
     from lgbench.submissions.verification import drawn
 
-    named = [run for run in found if run.is_named(asked.patterns)]
+    named = [run for run in found if run.is_named(patterns)]
     if found and not named:
-        patterns = ", ".join(map(repr, asked.patterns))
-        raise UsageError(f"--run {patterns} names none of the {len(found)} runs; the first is {found[0].where}")
-    runs = drawn(named, asked.sample)
+        asked = ", ".join(map(repr, patterns))
+        raise UsageError(f"--run {asked} names none of the {len(found)} runs; the first is {found[0].where}")
+    runs = drawn(named, sample)
     how = ", drawn at random" if len(runs) < len(named) else ""
     echo(f"running again {len(runs)} of {len(named)} runs{how}:" if named else "there is no run to repeat")
     for run in runs:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rich.console import Console
@@ -152,10 +152,6 @@ class TimeLeft:
         finally:
             self.left[phase.kind] -= ahead
 
-    def of_others(self, experiments: Sequence[Experiment]) -> float | None:
-        """Estimated seconds for other experiments at the measured pace; None before the first timed step."""
-        return replace(TimeLeft.of(experiments, self.workers), paces=self.paces).remaining()
-
     def remaining(self) -> float | None:
         """Estimated seconds until the end of all phases; None before the first timed step."""
         pace = {kind: found.seconds / found.tokens for kind, found in self.paces.items() if found.tokens}
@@ -183,7 +179,6 @@ class ConsoleProgress(ProgressDisplay):
         self.console = console
         self._said: set[str] = set()
         self._time: TimeLeft | None = None
-        self._past: TimeLeft | None = None
         self._bars: Progress | None = None
 
     def say(self, sentence: str) -> None:
@@ -202,11 +197,7 @@ class ConsoleProgress(ProgressDisplay):
         self._time = TimeLeft.of(experiments, workers)
         with self._bars_on_terminal():
             yield
-        self._past, self._time = self._time, None
-
-    def would_take(self, experiments: Sequence[Experiment]) -> float | None:
-        """Estimated seconds for experiments at the pace of the finished experiments; None without a known pace."""
-        return self._past.of_others(experiments) if self._past else None
+        self._time = None
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[ReportProgress]:

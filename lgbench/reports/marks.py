@@ -50,7 +50,8 @@ class Across:
             # Every property is set, because Vega-Lite's defaults rotate the labels of categories and align rotated labels.
             straight: dict[str, Any] = {"labelAngle": 0, "labelAlign": "center", "labelBaseline": "top", "labelLimit": 60}
             axis = alt.Axis(labelOverlap="greedy", labelSeparation=SEPARATION, **straight)
-            return alt.X(f"{self.field}:N", title=title, axis=axis, scale=self._points, sort=list(self.categories))
+            scale = alt.Scale(type="point", padding=0.5, domain=list(self.categories))
+            return alt.X(f"{self.field}:N", title=title, axis=axis, scale=scale, sort=list(self.categories))
         label = f"indexof({self.labelled(marked, ends, width - 2 * INSET)}, datum.value) < 0 ? '' : {self.label}"
         axis = alt.Axis(values=marked, grid=True, labelOverlap=False, labelExpr=label, tickRound=False)
         kind: dict[str, Any] = {"type": "log", "base": 2} if self.scale == "log" else {"type": "linear", "zero": False}
@@ -73,10 +74,6 @@ class Across:
 
     def _place(self, value: float) -> float:
         return log2(value) if self.scale == "log" else value
-
-    @property
-    def _points(self) -> alt.Scale:
-        return alt.Scale(type="point", padding=0.5, domain=list(self.categories))
 
 
 LENGTH = Across("length", "length", LENGTH_LABEL)

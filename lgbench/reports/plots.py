@@ -222,17 +222,12 @@ def _require_room(panels: int, things: str, options: str) -> None:
         raise UsageError(f"{panels} {things} are found, and a figure has {MAX_PANELS} panels at most; choose with {options}")
 
 
-def known_format(path: Path) -> str:
-    """Extension of a file for a figure. Raises UsageError for an unknown format."""
-    return files.known_format(path, FORMATS)
-
-
 def write(spec: Spec, path: Path) -> None:
     """Draw a specification in the format of the path's extension, in place of an older file.
 
     Raises UsageError if the format is unknown or writing fails.
     """
-    files.replace(path, FORMATS[known_format(path)](spec))
+    files.replace(path, FORMATS[files.known_format(path, FORMATS)](spec))
 
 
 def _svg(spec: Spec) -> bytes:

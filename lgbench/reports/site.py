@@ -361,18 +361,7 @@ def _plain(markdown: str) -> str:
     return re.sub(r"\\(.)", r"\1", re.sub(r"`|(?<!\\)\*|\n +", lambda mark: " " if mark[0][0] == "\n" else "", markdown))
 
 
-SCRIPTS = (
-    "data.js",
-    "elements.js",
-    "charts.js",
-    "board.js",
-    "entry.js",
-    "compare.js",
-    "overall.js",
-    "claims.js",
-    "start.js",
-    "main.js",
-)
+SCRIPTS = ("data", "elements", "charts", "board", "entry", "compare", "overall", "claims", "start", "main")
 """Scripts in order of execution: later scripts use earlier scripts."""
 
 
@@ -381,7 +370,7 @@ def _files(data: Mapping[str, Any], summary: str) -> dict[str, str]:
     rules = MarkdownIt("commonmark", {"html": False}).enable("table").render(_packaged("rules.md"))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     page = environment.from_string(_packaged("page/page.html"))
-    script = "\n".join(_packaged(f"page/{name}") for name in SCRIPTS)
+    script = "\n".join(_packaged(f"page/{name}.js") for name in SCRIPTS)
     plain = {name: msgspec.json.encode(content).decode() for name, content in data.items()}
     return {
         "index.html": page.render(generator=f"lgbench {VERSION}", summary=summary, rules=rules, index=data["index"]),

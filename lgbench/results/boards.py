@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -112,11 +111,7 @@ class Row:
 
     def cell(self, kind: str, length: int | None = None) -> Cell | None:
         """Cell of a column, None without a value."""
-        return self._by_column.get((kind, length))
-
-    @cached_property
-    def _by_column(self) -> dict[Column, Cell]:
-        return {(cell.kind, cell.length): cell for cell in self.cells}
+        return next((cell for cell in self.cells if (cell.kind, cell.length) == (kind, length)), None)
 
 
 def exponent(row: Row) -> Exponent | None:
@@ -274,7 +269,7 @@ def ranked_rows(
                 not_fitted_tasks={task: len(own) for task, own in lost.items() if own},
                 fitted=_fitted(models, entry),
                 effective_length=effective,
-                effective_multiple=_multiple(effective, train_length),
+                effective_multiple=None if effective is None else train_length and round(effective / train_length, DIGITS),
                 cells=tuple(cells[entry].values()),
             )
         )
@@ -322,12 +317,10 @@ def _standings(models: BoardValues, metric: Metric, levels: Mapping[Column, floa
 
 
 def _fitted(models: BoardValues, entry: str) -> Fitted | None:
-    fits = models.fits(entry)
-    if not fits:
+    if not (fits := models.fits(entry)):
         return None
-    return Fitted(
-        sum(fits.values()), len(fits), *ends(*statistics.share_interval(np.array([*fits.values()], dtype=np.float64)))
-    )
+    count = sum(fits.values())
+    return Fitted(count, len(fits), *ends(*statistics.share_interval(count, len(fits))))
 
 
 def cells_of(models: BoardValues, metric: Metric) -> dict[str, dict[Column, Cell]]:
@@ -356,12 +349,6 @@ def cells_of(models: BoardValues, metric: Metric) -> dict[str, dict[Column, Cell
 def _effective(cells: Mapping[Column, Cell], metric: Metric) -> int:
     by_length = sorted((length, cell.mean) for (_, length), cell in cells.items() if length is not None)
     return statistics.effective_length([length for length, _ in by_length], [metric.reaches(mean) for _, mean in by_length])
-
-
-def _multiple(length: int | None, train_length: int) -> float | None:
-    if length is None:
-        return None
-    return round(length / train_length, DIGITS) if train_length else 0.0
 
 
 def against(models: BoardValues, metric: Metric, baseline: str, ranked: Sequence[str]) -> dict[str, Against]:

@@ -121,9 +121,15 @@ class CheckedFile(NamedTuple):
 
     def runs(self) -> list[PackedRun]:
         """Runs, in the order of their rows. Raises RunFileError with the reason."""
-        if self.is_submission:
-            return self._packed()
-        return [PackedRun(self.run_id, self.parquet.num_rows, "", json.loads(self.parquet.metadata[METADATA_KEY]))]
+        if not self.is_submission:
+            return [PackedRun(self.run_id, self.parquet.num_rows, "", json.loads(self.parquet.metadata[METADATA_KEY]))]
+        try:
+            runs = unpacked(self.parquet.metadata[RUNS_KEY])
+        except ValueError as error:
+            raise RunFileError(f"{self.path} is not a submission of lgbench: {error}") from error
+        if sum(run.rows for run in runs) != self.parquet.num_rows:
+            raise RunFileError(f"{self.path} is not a submission of lgbench: its table of runs is about other rows")
+        return runs
 
     def tables(self) -> Iterator[tuple[PackedRun, pa.Table]]:
         """Runs with their rows. Raises RunFileError with the reason."""
@@ -142,15 +148,6 @@ class CheckedFile(NamedTuple):
         groups = (self.parquet.row_group(index).column(_RUN_ID).statistics for index in range(self.parquet.num_row_groups))
         found = {end for group in groups for end in ((group.min, group.max) if group and group.has_min_max else ("",))}
         return str(found.pop()) if len(found) == 1 else ""
-
-    def _packed(self) -> list[PackedRun]:
-        try:
-            runs = unpacked(self.parquet.metadata[RUNS_KEY])
-        except ValueError as error:
-            raise RunFileError(f"{self.path} is not a submission of lgbench: {error}") from error
-        if sum(run.rows for run in runs) != self.parquet.num_rows:
-            raise RunFileError(f"{self.path} is not a submission of lgbench: its table of runs is about other rows")
-        return runs
 
     def recorded(self) -> list[RecordedRun]:
         """Runs with their records. Raises RunFileError with the reason. Several times as fast as :meth:`runs`."""
@@ -172,7 +169,12 @@ def _decoded(decoder: msgspec.json.Decoder[_Decoded], text: bytes) -> _Decoded:
 
 def checked(path: Path) -> CheckedFile:
     """A sound run file or submission file. Raises RunFileError with the reason for any other file."""
-    content = _bytes(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RunFileError(f"{path} cannot be read: {error.strerror}") from error
+    if not content:
+        raise RunFileError(f"{path} is empty")
     as_written = is_sealed(content)
     if as_written is False:  # before Parquet sees it
         raise RunFileError(f"{path} is damaged or was changed: its content does not fit its checksum")
@@ -195,16 +197,6 @@ def checked(path: Path) -> CheckedFile:
     if not parquet.num_rows:
         raise RunFileError(f"{path} has no rows")
     return CheckedFile(path, content, parquet)
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise RunFileError(f"{path} cannot be read: {error.strerror}") from error
-    if not content:
-        raise RunFileError(f"{path} is empty")
-    return content
 
 
 def read(path: Path) -> pa.Table:

@@ -44,15 +44,12 @@ def interval(values: Floats) -> tuple[Floats, Floats]:
     return low.reshape(values.shape[:-1]), high.reshape(values.shape[:-1])
 
 
-def share_interval(values: Floats) -> tuple[Floats, Floats]:
-    """95 % confidence interval of a share: (..., n) of 0, 1 and NaN -> lower and upper end (...), NaN for fewer than two seeds.
+def share_interval(count: int, n: int) -> tuple[Floats, Floats]:
+    """95 % confidence interval of a share, `count` of `n` seeds: lower and upper end, (), NaN for fewer than two seeds.
 
     The interval of a mean would be [0, 0] if none of a few seeds diverged, although the next seed may diverge.
     """
-    known = np.isfinite(values)
-    n = known.sum(-1)
-    low, high = _exact(np.where(known, values, 0).sum(-1), n)
-    return np.where(n > 1, low, np.nan), np.where(n > 1, high, np.nan)
+    return _exact(np.array(count), np.array(n)) if n > 1 else (np.array(np.nan), np.array(np.nan))
 
 
 def _exact(count: NDArray[Any], n: NDArray[Any]) -> tuple[Floats, Floats]:
@@ -158,13 +155,13 @@ def resampled(strata: Strata, key: int = 0) -> list[Floats]:
     return [own[draws.integers(0, len(own), (RESAMPLES, len(own)))] for own in strata]
 
 
-def stratified_interval(draws: Floats, *samples: Strata) -> tuple[float, float]:
-    """95 % interval of a statistic of `samples`, from its values `draws` on their resamples.
+def stratified_interval(draws: Floats, strata: Strata) -> tuple[float, float]:
+    """95 % interval of a statistic of strata, from its values `draws` on their resamples.
 
     The percentile interval, expanded as for means: resamples of n values have (n - 1) / n of the right variance, and few seeds
     need Student's t. NaN if a stratum has one seed.
     """
-    sizes = np.array([own.shape[-1] for strata in samples for own in strata])
+    sizes = np.array([own.shape[-1] for own in strata])
     if sizes.min() < 2:
         return float("nan"), float("nan")
     reach = np.sqrt(np.mean(sizes / (sizes - 1))) * stdtrit((sizes - 1).sum(), (1 + CONFIDENCE) / 2)

@@ -130,9 +130,9 @@ def _sweep(header: BoardHeader, points: Points, column: Column, setting: str, le
 
 def _share(cell: Cell) -> Cell:
     """Share of the seeds that diverged, on any task, from a mean over tasks of each seed."""
-    seeds = np.array([[float(value > 0) for value in cell.values if value is not None]])
-    low, high = ends(*share_interval(seeds[0]))
-    return replace(cell, mean=rounded(seeds.mean()), low=low, high=high)
+    known = [value > 0 for value in cell.values if value is not None]
+    low, high = ends(*share_interval(sum(known), len(known)))
+    return replace(cell, mean=rounded(sum(known) / len(known)), low=low, high=high)
 
 
 def _left_out(models: BoardValues, column: Column, header: BoardHeader, lines: Collection[str], at: str) -> Iterator[str]:

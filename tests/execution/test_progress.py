@@ -49,8 +49,6 @@ def test_the_time_left_is_what_the_pace_so_far_makes_of_all_that_is_left(registr
         now = 1025.401
         report(99)  # a worker told this long ago, and nobody had time to listen
         assert again.remaining() == pytest.approx((3.01 * first.tokens + UNCOMPILED * testing) * pace_now)
-    longer = planned(registry, "700").experiments  # seven times the training, the same tests, at the same pace
-    assert left.of_others(longer) == pytest.approx((7 * 4 * first.tokens + UNCOMPILED * testing) * pace / 2)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -234,6 +234,7 @@ def test_runs_with_plugins_that_others_cannot_install_are_not_published(saved_ru
     about = run_files.metadata(saved_runs.language)
     about["experiment"]["protocol"] = {"name": "standard", "version": 6, "changes": []}
     about["environment"]["git_commit"] = "0123456789"
+    about["experiment"]["plugins"] = []  # where this checkout has changes, lgbench is one
     released = {"name": "mine", "version": "1.0", "source": UNKNOWN, "installed": "wheel", "origin": None, "takes_part": True}
 
     def said(plugin: dict[str, object]) -> list[str]:

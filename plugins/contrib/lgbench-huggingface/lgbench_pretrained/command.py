@@ -114,7 +114,7 @@ def probe_model(
     if out:
         files.known_format(out)
     if picture:
-        plots.known_format(picture)
+        files.known_format(picture, plots.FORMATS)
     source, where = Source.of(model), choose_device(device)
     registry = installed(plugins)
     names = chosen_probes(split(probes) or [ALL], registry.measurements)
