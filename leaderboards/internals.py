@@ -47,7 +47,7 @@ def kept(results: Results) -> str:
     lines = [[f"{boards[0].protocol}: share of the variance that is left (OOD TVD)", *names], [":--", *["--:"] * len(boards)]]
     for entry in (NO_NORM, FINAL_NORM, *SCHEMES):
         rows = {board.name: row for board in boards for row in board.rows if row.entry == entry}
-        shares = [_share(board, rows[board.name]) if board.name in rows else None for board in boards]
+        shares = [share_left(board, rows[board.name]) if board.name in rows else None for board in boards]
         tvd = [cell.mean if (row := scores.get((name, entry))) and (cell := row.cell("OOD")) else nan for name in names]
         lines.append([f"`{entry}`", *(f"{s} ({t:.3f})" if s else "-" for s, t in zip(shares, tvd, strict=True))])
     return markdown_table(lines)
@@ -85,7 +85,7 @@ def _at(row: Row, length: int) -> Floats:
     return np.array([nan if value is None else value for value in (cell.values if cell else ())])
 
 
-def _share(board: Board, row: Row) -> str:
+def share_left(board: Board, row: Row) -> str:
     """Seed by seed: of the value at the training length, the share at the longest one, with its 95 % interval."""
     first, last = (_at(row, length) for length in (board.train_length, max(board.all_lengths)))
     shares = last / first

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 from factors import PROTOCOL, SCHEMES, Contrast, by_rate, cells, tested, with_interval
+from internals import share_left
 
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.results.boards import Board, Row
@@ -24,6 +25,8 @@ from lgbench.results.statistics import CONFIDENCE, Floats, holm, mean_exponent, 
 from lgbench.results.sweeps import SweepRequest, sweeps
 
 Judgement = Literal["better", "worse", "undecided"]
+
+NORM_SCHEMES = tuple(scheme for row in SCHEMES.values() for scheme in row)
 
 RIGHT = 0.01
 """A model is right at a length where its TVD is below this."""
@@ -117,17 +120,25 @@ class Queries:
         one, other = np.mean(pairs, 0)
         return _paired(expected, one - other, f"{first} against {second} on {family} without {task}")
 
-    def since(self, expected: Judgement, entry: str, name: str, length: int, earlier: str) -> str:
-        """Difference of an entry at a length from an earlier version of the protocol, paired by seed."""
-        now, before = (self._seeds(entry, name, length, protocol) for protocol in (PROTOCOL, earlier))
-        return _paired(expected, np.subtract(now, before), f"{entry} on {name} since {earlier}")
+    def since(
+        self, expected: Judgement, entry: str, name: str, earlier: str, protocol: str = PROTOCOL, length: int | None = None
+    ) -> str:
+        """Difference of an entry from itself under another protocol, `earlier`, OOD or at a length, paired by seed."""
+        gaps = self._gaps((entry, entry), name, length, (protocol, earlier))
+        return _paired(expected, gaps, f"{entry} on {name} under {protocol} since {earlier}")
 
     def judged_at(self, expected: Judgement, first: str, second: str, name: str, length: int, protocol: str = PROTOCOL) -> str:
         """Difference of two entries at a length, paired by the seeds of both; the judgement must be the expected one."""
-        rows = [self._row(entry, name, protocol) for entry in (first, second)]
-        one, other = (dict(zip(row.seeds, self._seeds(row.entry, name, length, protocol), strict=True)) for row in rows)
-        gaps = np.array([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
+        gaps = self._gaps((first, second), name, length, (protocol, protocol))
         return _paired(expected, gaps, f"{first} against {second} on {name} at {length}")
+
+    def _gaps(self, entries: tuple[str, str], name: str, length: int | None, protocols: tuple[str, str]) -> Floats:
+        """Differences by seed of two entries, each under its protocol, OOD or at a length."""
+        one, other = (
+            dict(zip(self._row(entry, name, use).seeds, self._seeds(entry, name, length, use), strict=True))
+            for entry, use in zip(entries, protocols, strict=True)
+        )
+        return np.array([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
 
     def effect(self, expected: Judgement, place: str, name: str) -> str:
         """Effect of a norm at a place, over all twelve schemes, or on the retrieval model, as in "LayerNorm at 0.001".
@@ -243,8 +254,23 @@ class Queries:
 
     def fitting(self, name: str) -> str:
         """Number of the twelve norm schemes of which any seed fits a family."""
-        schemes = [scheme for row in SCHEMES.values() for scheme in row]
-        return str(sum(self.fits(scheme, name)[0] != "0" for scheme in schemes))
+        return str(sum(self.fits(scheme, name)[0] != "0" for scheme in NORM_SCHEMES))
+
+    def best_scheme(self, name: str) -> str:
+        """The norm scheme with the lowest mean of the twelve."""
+        return min(NORM_SCHEMES, key=lambda scheme: self.ood(scheme, name, digits=6))
+
+    def ahead_of_schemes(self, entry: str, name: str) -> str:
+        """Difference of an entry from the best norm scheme. It must be significantly better than each of the twelve."""
+        for scheme in NORM_SCHEMES:
+            self.better(entry, scheme, name)
+        return self.better(entry, self.best_scheme(name), name)
+
+    def variance_left(self, entry: str, name: str) -> str:
+        """Share of the variance of attention outputs at the longest length, relative to the training length."""
+        metric = "output_var_global"
+        board = self._board(name, PROTOCOL, metric, EVERYWHERE)
+        return share_left(board, self._row(entry, name, PROTOCOL, metric, EVERYWHERE))
 
     def _ranks(self, metric: str) -> bool:
         return metric in self.results.ranking_names
@@ -256,10 +282,11 @@ class Queries:
         rows = {row.entry: row for row in self._board(name, protocol, metric, inside).rows}
         return rows[find_entry(entry, rows)]
 
-    def _seeds(self, entry: str, name: str, length: int, protocol: str = PROTOCOL, metric: str = "tvd") -> list[float]:
-        cell = self._row(entry, name, protocol, metric).cell("length", length)
+    def _seeds(self, entry: str, name: str, length: int | None, protocol: str = PROTOCOL, metric: str = "tvd") -> list[float]:
+        row = self._row(entry, name, protocol, metric)
+        cell = row.cell("OOD") if length is None else row.cell("length", length)
         if cell is None or None in cell.values:
-            raise Stale(f"some seeds of {entry} have no {metric} on {name} at {length}")
+            raise Stale(f"some seeds of {entry} have no {metric} on {name} at {length or 'lengths OOD'}")
         return [value for value in cell.values if value is not None]
 
     def _compare(self, first: str, second: str, protocol: str, metric: str) -> Mapping[str, Difference]:

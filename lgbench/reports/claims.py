@@ -144,21 +144,25 @@ def commands(claim: Claim, verdicts: Iterable[Verdict], options: Sequence[str] =
 def summary(found: Judged) -> str:
     """Count of confirmed tests, such as "2 of 3 predictions hold (1 refuted); 4 have not run". A test counts once on each task.
 
-    Verdicts without a seed at which all entries fit the training range, or that the context-free baseline passes, say little
-    about generalization, and are counted apart.
+    Decided tests without a seed at which all entries fit the training range, and those that the context-free baseline passes,
+    say little about generalization: they are counted apart.
     """
     counting = [verdict for claim, verdicts in found for verdict in latest(claim, verdicts)]
-    ran = [verdict.state for verdict in counting if verdict.state != "not run"]
+    ran = [verdict for verdict in counting if verdict.state != "not run"]
     if not ran:
         return f"0 of {counted(len(counting), 'prediction')} run"
-    others = [f"{ran.count(state)} {state}" for state in STATES[1:] if state in ran]
-    holds = counted(len(ran), "prediction", "holds", "hold")
-    told = [f"{ran.count('confirmed')} of {holds}" + (f" ({', '.join(others)})" if others else "")]
-    unfitted = [verdict.state for verdict in counting if not verdict.fitted]
-    if some := [f"{unfitted.count(state)} {state}" for state in ("confirmed", "refuted") if state in unfitted]:
-        told.append(f"no seed fits every entry of {' and '.join(some)}")
-    if blind := sum(verdict.blind for verdict in counting if verdict.state == "confirmed"):
-        told.append(f"ignoring the context suffices for {blind} confirmed")
+    unfitted = [verdict for verdict in ran if verdict.state != "undecided" and not verdict.fitted]
+    blind = [verdict for verdict in ran if verdict.state == "confirmed" and verdict.blind and verdict.fitted]
+    telling = [verdict.state for verdict in ran if verdict not in unfitted and verdict not in blind]
+    others = [f"{telling.count(state)} {state}" for state in STATES[1:] if state in telling]
+    told = []
+    if telling:
+        holds = counted(len(telling), "prediction", "holds", "hold")
+        told.append(f"{telling.count('confirmed')} of {holds}" + (f" ({', '.join(others)})" if others else ""))
+    if unfitted:
+        told.append(f"no seed fits every entry of {counted(len(unfitted), 'other prediction' if telling else 'prediction')}")
+    if blind:
+        told.append(f"ignoring the context suffices for {len(blind)} confirmed")
     if waiting := len(counting) - len(ran):
         told.append(f"{waiting} {'has' if waiting == 1 else 'have'} not run")
     return "; ".join(told)
