@@ -19,7 +19,7 @@ HEADER = """# Known plugins
 
 `make directory` writes this page from [directory.toml](../lgbench/extensions/directory.toml). Anybody may
 [add a plugin](../docs/how-to/publish-a-plugin.md#let-others-find-it). Plugins are code, and nobody has reviewed those listed
-here: install only plugins that you trust. `pip install NAME` installs one. `pip install ./plugins/contrib/NAME` in a checkout
+here: install only plugins that you trust. `pip install ./plugins/contrib/NAME` in a checkout
 installs one of this repository.
 
 The built-in plugins come with lgbench: {built_in}.
