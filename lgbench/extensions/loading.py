@@ -43,7 +43,8 @@ How = Literal["index", "wheel", "archive", "folder", "editable", "version contro
 """Kind of installation: package index, wheel or other archive, folder (editable or not), version control, or plugin file."""
 
 SLOW_SECONDS = 2.0
-"""Import time above which a note appears, since every command with plugins waits for the import."""
+"""Processor time of an import above which a note appears, since every command with plugins waits for it. Not a clock's time: on
+a busy machine, or from a cold disk, any import takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -213,12 +214,12 @@ def watched(notes: list[str]) -> Iterator[None]:
     import torch
 
     printed, environ, dtype, threads = io.StringIO(), dict(os.environ), torch.get_default_dtype(), torch.get_num_threads()
-    started = time.perf_counter()
+    started = time.thread_time()
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             yield
     finally:
-        seconds = time.perf_counter() - started
+        seconds = time.thread_time() - started
         if os.environ != environ:
             os.environ.clear()
             os.environ.update(environ)

@@ -22,7 +22,7 @@ def troubled(tmp_path_factory):
     install(folder, "a_healthy", norm_source("kept"), "2.0")
     install(folder, "a_broken", "import no_such_module_at_all", "1.1")
     install(folder, "a_talker", norm_source("talking", "print('hello, world')"), "1.2")
-    install(folder, "a_sleeper", norm_source("sleeping", "time.sleep(0.3)"), "1.3")
+    install(folder, "a_sluggard", norm_source("slow", "sum(range(5 * 10**7))"), "1.3")
     results = []
     for made in (command, lambda: {plugin.name: plugin for plugin in Registry.load().plugins}):
         with visible(folder) as patch:
@@ -59,7 +59,7 @@ def test_a_plugin_that_failed_is_in_the_table_and_below_it(troubled):
     ("plugin", "version", "norm", "said"),
     [
         ("a_talker", "1.2", "talking", "prints when it is imported, which is hidden because it would spoil a command's output"),
-        ("a_sleeper", "1.3", "sleeping", "s to import, and every command that needs plugins waits for it"),
+        ("a_sluggard", "1.3", "slow", "s to import, and every command that needs plugins waits for it"),
     ],
 )
 def test_a_plugin_that_is_a_nuisance_works_and_is_noted(troubled, plugin, version, norm, said):

@@ -20,7 +20,6 @@ from helpers.processes import visible
 from helpers.registries import BUILT_IN
 
 from lgbench.contracts import CONTRACT
-from lgbench.extensions import loading
 from lgbench.extensions import new_plugin as packages
 from lgbench.extensions.registry import Registry
 
@@ -98,7 +97,6 @@ def only(site: Path, *kinds: str) -> Iterator[None]:
     own = [f"lgbench_own_{kind}" for kind in kinds]
     with visible(site) as patch:
         patch.setenv("LGBENCH_PLUGINS", ",".join([*own, *BUILT_IN]))
-        patch.setattr(loading, "SLOW_SECONDS", 60)  # it is a clock's time, and this machine may be busy
         yield
 
 
