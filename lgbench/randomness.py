@@ -231,8 +231,15 @@ class Random:
         level = self._bits(32, shape).double().add_(2**31 + 0.5).mul_(2.0**-32).view(-1, 1)
         index = torch.empty_like(level, dtype=torch.int64)
         flat = distribution.reshape(-1, distribution.shape[-1])
-        rows = max(1, AT_ONCE // flat.shape[-1]) if flat.device.type == "cpu" else max(1, len(flat))
+        certain = flat.device.type == "cpu"  # to ask a GPU would wait for it
+        rows = max(1, AT_ONCE // flat.shape[-1]) if certain else max(1, len(flat))
+        places = torch.arange(flat.shape[-1], dtype=torch.float32, device=flat.device)
         for p, u, drawn in zip(*(torch.split(t, rows) for t in (flat, level, index)), strict=True):
+            # Where each distribution has one answer, as in most tasks, a product finds it faster.
+            certain = certain and bool((p.amax(-1) == 1).all()) and int(p.count_nonzero()) == len(p)
+            if certain:
+                drawn.copy_((p.float() @ places)[:, None])
+                continue
             cumulative = p.cumsum(-1, dtype=torch.float64)
             torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True, out=drawn)
         return index.view(self.n, *shape)

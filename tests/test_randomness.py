@@ -257,6 +257,25 @@ def test_what_is_drawn_has_the_frequencies_of_its_distribution_and_is_never_impo
         assert chi_square(counts[p > 0], n * p[p > 0]) < bound(4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_one_answer_of_a_distribution_is_drawn_and_later_draws_stay_the_same(dtype):
+    answers = torch.arange(1000).remainder(977).view(500, 2)
+    certain = torch.nn.functional.one_hot(answers, 1001).to(dtype)
+    random, other = Random(500), Random(500)
+    assert torch.equal(random.categorical(certain), answers)
+    unsure = certain.clone()
+    unsure[499, 1, :2] = 1.0  # in the last of the chunks
+    found = other.categorical(unsure)
+    assert found[499, 1] in (0, 1, answers[499, 1]) and torch.equal(found.flatten()[:-1], answers.flatten()[:-1])
+    assert torch.equal(random.uniform(3), other.uniform(3))
+
+
+def test_an_answer_beside_one_of_probability_1_is_drawn_as_often_as_it_says():
+    distribution = torch.tensor([[1.0, 0.0], [1.0, 1.0]])  # sums need not be 1
+    drawn = Random(4000).categorical(distribution.expand(4000, 2, 2))
+    assert not drawn[:, 0].any() and 1800 < drawn[:, 1].sum() < 2200
+
+
 def test_the_default_type_of_numbers_is_not_looked_at():
     expected = everything(Random(3))
     torch.set_default_dtype(torch.float64)
