@@ -63,7 +63,7 @@ def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) 
         ) from None
     _tell(outcome, command.plan, Path(options.results), options.save_weights)
     if options.protocol == DEFAULT_PROTOCOL and not options.set:
-        boards = f"boards use --protocol {BOARDS_PROTOCOL}, and --dry-run says how long that takes"
+        boards = f"boards use --protocol {BOARDS_PROTOCOL}, and --dry-run says how long that takes at least"
         echo(f"{DEFAULT_PROTOCOL} shows what is learned fast; {boards}")
 
 

@@ -153,7 +153,7 @@ def summary(found: Judged) -> str:
         return f"0 of {counted(len(counting), 'prediction')} run"
     unfitted = [verdict for verdict in ran if verdict.state != "undecided" and not verdict.fitted]
     blind = [verdict for verdict in ran if verdict.state == "confirmed" and verdict.blind and verdict.fitted]
-    telling = [verdict.state for verdict in ran if verdict not in unfitted and verdict not in blind]
+    telling = [verdict.state for verdict in ran if verdict not in (*unfitted, *blind)]
     others = [f"{telling.count(state)} {state}" for state in STATES[1:] if state in telling]
     told = []
     if telling:

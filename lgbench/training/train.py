@@ -70,8 +70,7 @@ def train(
     """
     started = time.monotonic()
     training, asked = experiments[0].train, len(experiments)
-    stack = models if compile else 0
-    population = Population([*experiments, *[experiments[-1]] * (stack - asked)], device, say)
+    population = Population([*experiments, *[experiments[-1]] * ((models if compile else 0) - asked)], device, say)
     past = _restored(population, checkpoint, compile, say) if checkpoint else TrainingProgress()
     compiled = Compiled(population, say) if (past.compiled if past.step else compile) else None
     measured = dict(past.measured)
