@@ -25,7 +25,7 @@ from lgbench.experiment.contexts import board_lengths, context_lengths, draw, no
 from lgbench.experiment.experiment import Tested, evaluating
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS
 from lgbench.experiment.record import EXTERNAL, EXTERNAL_VERSION, Evaluation, ExperimentRecord, ProtocolUse, Training
-from lgbench.experiment.settings import check_settings, flat, longest_context, override
+from lgbench.experiment.settings import all_settings, check_settings, longest_context, override
 from lgbench.extensions.function_files import as_name, require_logits
 from lgbench.extensions.registry import Found, Registry
 from lgbench.measurement.causality import TOLERANCE, Predict
@@ -161,7 +161,7 @@ def planned(
     found = _task(task, registry)
     tested, before = found.thing, PROTOCOLS[BOARDS_PROTOCOL].settings(found.thing)
     train, test = override("train", before[0], changed), override("evaluate", before[1], changed)
-    plain, after = flat(*before, {}), flat(train, test, {})
+    plain, after = all_settings(*before, {}), all_settings(train, test, {})
     changes = {key: str(after[key]) for key in SETTABLE if after[key] != plain[key]}
     if lengths is not None:
         boards = _lengths(lengths)

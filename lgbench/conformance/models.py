@@ -118,7 +118,8 @@ def _keeps_tensors(build: Build) -> Outcome:
                     only = "which an optimizer alone may change"
                     expect(not tensor.requires_grad, f"in {mode} a forward pass changes the parameter {name}, {only}")
                     changed.add(name)
-    return f"a forward pass changes {', '.join(sorted(changed))}, which a stack of models does not keep" if changed else None
+    names = ", ".join(sorted(changed))
+    return f"a forward pass changes {names}; averages are tested with those of the raw weights" if changed else None
 
 
 def _tensors(model: nn.Module) -> Weights:

@@ -122,11 +122,13 @@ class Command:
         return replace(outcome, failed=[*failed, *outcome.failed])
 
     def tune(self) -> list[RunFailed]:
-        """Make tuning runs until each learning rate is chosen, or until a run fails. Returns the failures."""
-        rates, failed = self.rates, list[RunFailed]()
-        while not failed and (due := rates.due()):  # an open grid may go on several times
+        """Make tuning runs until each learning rate is chosen or has a failed run. Returns the failures."""
+        rates, failed, tried = self.rates, list[RunFailed](), set[str]()
+        # An open grid may go on several times.
+        while due := [run for run in rates.due() if run.run_id not in tried]:
+            tried |= {run.run_id for run in due}
             known = {experiment.run_id for experiment in rates.tuned()}
-            failed = self._run(due, rates.folder, {}, False, unfinished(self.plan.experiments, rates.results)).failed
+            failed += self._run(due, rates.folder, {}, False, unfinished(self.plan.experiments, rates.results)).failed
             for experiment in one_of_each(rates.tuned()):
                 if experiment.run_id not in known:
                     self.display.say(said(experiment))

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import torch
@@ -188,5 +187,4 @@ def environment(device: torch.device) -> dict[str, Any]:
         "git_commit": git_commit(),
         "device": device_name(device),
         "threads": torch.get_num_threads(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }

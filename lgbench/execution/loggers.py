@@ -24,7 +24,7 @@ from lgbench.contracts.training import Setting
 from lgbench.errors import RunFileError, located, message_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord
-from lgbench.experiment.settings import flat
+from lgbench.experiment.settings import all_settings
 from lgbench.measurement.scores import Score
 from lgbench.results import run_files
 
@@ -143,6 +143,7 @@ class _Thread:
         # A daemon, because a logger that hangs must not keep the process alive.
         self._thread = threading.Thread(target=self._work, name=f"logger {logger.name}", daemon=True)
         self._before = self._handles()  # before the thread writes the file
+        self._kept |= self._before  # kept until each is resumed, since the process may be killed meanwhile
         self._thread.start()
 
     def log(self, run: str, kind: str, step: int, values: Values) -> None:
@@ -219,7 +220,7 @@ def logged(record: ExperimentRecord) -> LoggedRun:
     config: dict[str, Setting] = {
         **{name: tags[name] for name in ("task", "family", "entry")},
         **{name: getattr(record, name) for name in names},
-        **flat(record.train, record.evaluate, dict(record.options)),
+        **all_settings(record.train, record.evaluate, dict(record.options)),
         "averagers": ", ".join(record.averagers),
         "protocol": protocol,
         "plugins": plugins,

@@ -19,8 +19,7 @@ from lgbench.measurement.evaluate import Extent
 from lgbench.terminal import duration, printable
 
 UNCOMPILED = 2.0
-"""Assumed time of a token in evaluation, which is not compiled, relative to training, until both were timed. Measured on
-Tomita: 2 to 3."""
+"""Time of a token in evaluation, which is not compiled, relative to training, until both are timed. On Tomita it is 2 to 3."""
 
 MIN_TOKENS = 200.0
 """Fewest tokens per model for timing an evaluation. In shorter evaluations, as of tuning runs, operator overhead dominates."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import torch
 
+from lgbench.errors import RunFailed, first_line, lacks_memory
 from lgbench.execution.device import Execution, as_in_runs, environment
 from lgbench.execution.loggers import Following, Loggers
 from lgbench.execution.progress import Phase, ProgressDisplay
@@ -79,7 +81,7 @@ class PopulationRunner:
                     started = time.monotonic()
                     path = path_of(experiment, self.folder)
                     if not run_files.is_run(path, experiment.run_id):  # a killed process may have written some of the runs
-                        rows = self._rows(experiment, trained, index)
+                        rows = self._tested(experiment, trained, index)
                         weights = saved(trained, index, experiment.record) if self.execution.save_weights else None
                         about = self._metadata(experiment, trained, time.monotonic() - started)
                         self._write(path, experiment, rows, about, weights, folder)
@@ -109,6 +111,16 @@ class PopulationRunner:
             if step:
                 self.display.say(f"{experiment.record.title}: diverged at step {step}")
         return trained
+
+    def _tested(self, experiment: Experiment, trained: Trained, index: int) -> pa.Table:
+        """Rows of a run. Raises RunFailed for a lack of memory, since a smaller population tests models one by one, too."""
+        try:
+            return self._rows(experiment, trained, index)
+        except Exception as error:
+            if not lacks_memory(error):
+                raise
+            remedy = "free memory, and the same command goes on after the training; or lower evaluate.contexts"
+            raise RunFailed(f"{first_line(error)}, in the test of {experiment.record.title}: {remedy}") from error
 
     def _rows(self, experiment: Experiment, trained: Trained, index: int) -> pa.Table:
         device = self.execution.device
@@ -183,7 +195,7 @@ def run_metadata(
         "plugins": [plugin.content for plugin in plugins],
         "measurements": descriptions(tested.measurements),
         "execution": asdict(execution),
-        "environment": environment,
+        "environment": {**environment, "date": datetime.now(UTC).isoformat(timespec="seconds")},
         "seconds": asdict(seconds),
         **({"facts": asdict(tested.task.facts)} if tested.task.facts else {}),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
@@ -104,9 +103,9 @@ class Scheduler:
                     with suppress(Exception):  # the engine may be gone
                         submitted.cancel()
                     locked.release(KeyboardInterrupt())  # keeps begun populations
-        others = set(os.listdir(self.folder)) - {path.name for path in self._written} - self._not_made
-        names = (path_of(experiment, self.folder).name for experiment in self.experiments)
-        return PlanOutcome(self._written, [self.folder / name for name in names if name in others], self._failed)
+        here = {path.name for path in self._written} | self._not_made
+        paths = (path_of(experiment, self.folder) for experiment in self.experiments)
+        return PlanOutcome(self._written, [path for path in paths if path.name not in here], self._failed)
 
     def _run(self, pool: Pool, running: list[tuple[LockedPopulation, Submitted]]) -> None:
         """Keep as many populations in training as the pool has workers, until none is left."""
@@ -158,8 +157,7 @@ class Scheduler:
         elif error:
             self._fail(locked.experiments, error)
         elif outcome.files:
-            done = f"{len(self._written)} runs written of {len(self.experiments)}"
-            self.display.say(f"{planned.title}: done, {done}")
+            self.display.say(f"{planned.title}: done, {len(self._written)} of {counted(len(self.experiments), 'run')} written")
 
     def _fail(self, population: Sequence[Experiment], error: Exception) -> None:
         failure = RunFailed(f"{title_of([each.record for each in population])} failed: {located(error)}")
@@ -182,7 +180,7 @@ class Scheduler:
                 return
             if not waiting:
                 waiting = True
-                self.display.say(f"waiting for {elsewhere} runs that other processes are making")
+                self.display.say(f"waiting for {counted(elsewhere, 'run')} that other processes are making")
             yield None
 
     def begun(self) -> int:
@@ -198,7 +196,8 @@ class Scheduler:
         key = population.experiments[0].population_key
         group = next(each for each in self.groups if each.experiments[0].population_key == key)
         assert group.stacking
-        group.stacking = replace(group.stacking, models=-(-models // 2), limit=-(-models // 2))
+        half = -(-models // 2)
+        group.stacking = replace(group.stacking, models=min(half, group.stacking.models), limit=half)
         group.left = {each.run_id: each for each in population.experiments} | group.left
         return True
 

@@ -16,6 +16,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,7 +34,6 @@ from lgbench.experiment.record import ExperimentRecord
 from lgbench.lock import STALE, Lock, is_locked
 from lgbench.results import run_files
 from lgbench.results.run_files import SavedWeights, saved_by
-from lgbench.terminal import counted
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,16 @@ def named(runs: Sequence[ExperimentRecord]) -> str:
 
 
 def title_of(runs: Sequence[ExperimentRecord]) -> str:
-    """Tasks, entry and number of models, for messages."""
-    return f"{named(runs)} ({counted(len(runs), 'model')})"
+    """Tasks, entry and seed, or number of models, for messages."""
+    return f"{named(runs)} seed {runs[0].seed}" if len(runs) == 1 else f"{named(runs)} ({len(runs)} models)"
 
 
 UNFINISHED = ".unfinished"
 RECORD = "population.json"
 CHECKPOINT = "checkpoint.safetensors"
 LOCK = ".lock"
+_ID = re.compile("[0-9a-f]{16}")
+"""Name of a population."""
 
 
 @dataclass(frozen=True)
@@ -191,15 +193,16 @@ class WorkQueue:
         if not (lock := Lock.take(_lock_path(folder))):
             return None
         population = LockedPopulation(planned, [self._by_id[record.run_id] for record in planned.runs], lock, self.results)
+        begun = False
         try:
-            if not _planned(folder):
+            if not (begun := _planned(folder) is not None):
                 folder.mkdir(exist_ok=True)
                 with replaced(folder / RECORD) as partial:
                     partial.write_bytes(msgspec.json.encode(planned))
             if unfinished(population.experiments, self.results):
                 return population
         except BaseException:  # a full disk, or an interrupt
-            population.release()
+            _end(lock, keep=begun)
             raise
         population.release()
         return None
@@ -225,10 +228,11 @@ class WorkQueue:
     def _populations(self) -> list[Path]:
         """Folders of all unfinished populations, also before the folder is made, when only the lock exists."""
         try:
-            names = {name.removesuffix(LOCK) for name in os.listdir(self.folder) if not name.endswith(STALE)}
+            names = {name.removesuffix(LOCK) for name in os.listdir(self.folder)}
         except FileNotFoundError:
             return []
-        return [self.folder / name for name in sorted(names)]
+        # Other names are of stale locks, of a network folder's removed files, or of a desktop.
+        return [self.folder / name for name in sorted(names) if _ID.fullmatch(name)]
 
 
 def unfinished(experiments: Iterable[Experiment], results: Path) -> list[Experiment]:

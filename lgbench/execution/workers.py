@@ -227,10 +227,10 @@ class Worker:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(PATIENCE_SECONDS)
         code = self.process.poll()
-        if code is not None and code < 0:
-            return WorkerKilled(f"the worker process was killed by signal {-code}, most often for lack of memory")
-        loaded = " and ".join(self.plugins)
-        return WorkerError(f"the worker process ended with exit code {code}; it had loaded the plugins {loaded}")
+        if code == -signal.SIGKILL:
+            return WorkerKilled("the worker process was killed, most often for lack of memory")
+        how = signal.Signals(-code).name if code and code < 0 else f"exit code {code}"
+        return WorkerError(f"the worker process ended with {how}; it had loaded the plugins {' and '.join(self.plugins)}")
 
 
 class Workers:
@@ -286,10 +286,12 @@ def serve(descriptor: int) -> None:
     busy = threading.Event()
 
     def read() -> None:
-        with suppress(EOFError, OSError):
-            while True:
-                jobs.put(pipe.recv())
-        jobs.put(None)
+        try:
+            with suppress(EOFError, OSError):
+                while True:
+                    jobs.put(pipe.recv())
+        finally:  # a job may need a module that is not here; the worker then ends, and does not wait
+            jobs.put(None)
         if busy.is_set():
             _thread.interrupt_main(signal.SIGTERM)  # workers ignore SIGINT, see BOOT
 

@@ -30,9 +30,9 @@ from lgbench.experiment.record import PRECISIONS, ExperimentRecord, ProtocolUse,
 from lgbench.experiment.settings import (
     OPTION_SECTIONS,
     Options,
+    all_settings,
     check_settings,
     chosen_options,
-    flat,
     grid,
     is_json_object,
     options_of,
@@ -94,6 +94,8 @@ def plan(options: RunOptions, registry: Registry) -> Plan:
             refusals[f"{name} cannot be run on {task.label}: {why}"] = None
         else:
             experiments |= dict.fromkeys(map(first.with_seed, seeds))
+            if first.averagers and (every := first.train.average_every) > (steps := first.train.steps):
+                notes[f"training has {steps} steps, and averages, updated every {every}, keep the first weights"] = None
             if first.drops_position_ids:
                 lacks = "takes no position code and reads no position ids"
                 notes[f"{name} {lacks}, so it gets the tokens of {task.label} alone"] = None
@@ -145,7 +147,7 @@ class _Planner:
         train, evaluate = override("train", plain[0], changes), override("evaluate", plain[1], changes)
         check_settings(task.thing, train, evaluate)
         options = _options(components, changes)
-        before, after = flat(*plain, _options(components, {})), flat(train, evaluate, options)
+        before, after = all_settings(*plain, _options(components, {})), all_settings(train, evaluate, options)
         precision = [("precision", self.precision)] if self.precision != PRECISIONS[0] else []  # the default changes no run id
         to_choose = None if "train.lr" in changes else self.protocol.tuning(train)
         if self.protocol.lr_factors and not to_choose:

@@ -63,7 +63,8 @@ class Protocol:
             min_length=task.train_lengths[0],
             max_length=task.train_lengths[1],
         )
-        point_max_length = min(max_length, self.eval_step_reach * training.max_length)
+        reach = max(self.eval_step_reach * training.max_length, min(task.lengths or (1,)))  # at least one of the task's lengths
+        point_max_length = min(max_length, reach)
         return training, replace(self.evaluate, max_length=max_length, point_max_length=point_max_length)
 
 

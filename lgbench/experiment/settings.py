@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from lgbench.contracts import PART_KINDS, Answers, JsonFile, Task
 from lgbench.errors import UsageError, first_line, unknown
-from lgbench.experiment.record import TARGETS, Evaluation, Training
+from lgbench.experiment.record import TARGETS, Evaluation, Training, flat
 
 OPTION_SECTIONS = ("model", *PART_KINDS, "optimizer")
 """Sections with options of plugins: the architecture, its parts, the optimizer."""
@@ -52,14 +52,15 @@ def grid(changes: Mapping[str, str]) -> list[dict[str, str]]:
 def options_of(function: Callable[..., Any], owner: str) -> Options:
     """Options of a function: its keyword-only parameters, with their defaults.
 
-    Raises UsageError for a default of any type except int, float, bool and str.
+    Raises UsageError for a default of any type except int, finite float, bool and str.
     """
     parameters = inspect.signature(function).parameters.values()
     options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
     for name, default in options.items():
-        if not isinstance(default, bool | int | float | str):
+        # No subclass, such as an enum of a plugin file, because a population's plan is stored as JSON.
+        if type(default) not in (bool, int, float, str, JsonFile) or default in (inf, -inf) or default != default:
             has = "no default" if default is inspect.Parameter.empty else f"the default {default!r}"
-            raise UsageError(f"the option {name} of {owner} has {has}, expected an int, float, bool or str")
+            raise UsageError(f"the option {name} of {owner} has {has}, expected an int, finite float, bool or str")
     return options
 
 
@@ -86,11 +87,9 @@ def chosen_options(
     return options
 
 
-def flat(train: Training, evaluate: Evaluation, options: Options) -> Options:
+def all_settings(train: Training, evaluate: Evaluation, options: Options) -> Options:
     """All settings by their names in `--set`."""
-    sections = {"train": asdict(train), "evaluate": asdict(evaluate)}
-    named = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
-    return named | options
+    return flat({"train": asdict(train), "evaluate": asdict(evaluate)}) | options
 
 
 def _require_between(key: str, value: float, owner: str, low: float, high: float) -> None:
@@ -180,7 +179,7 @@ def longest_context(task: Task) -> int:
 
 def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
     """Raise UsageError with the first setting out of range."""
-    values = flat(train, evaluate, {})
+    values = all_settings(train, evaluate, {})
     longest = longest_context(task)
     shortest = 0 if task.signature.answers is Answers.EVERY_PREFIX else 1
     ranges = {

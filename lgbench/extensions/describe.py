@@ -11,7 +11,7 @@ from lgbench.contracts import Answers, Architecture, Configurable, Executor, Fac
 from lgbench.errors import UsageError, message_of
 from lgbench.experiment.protocols import PROTOCOLS, Protocol
 from lgbench.experiment.record import Training
-from lgbench.experiment.settings import OPTION_SECTIONS, flat, options_of
+from lgbench.experiment.settings import OPTION_SECTIONS, all_settings, options_of
 
 if TYPE_CHECKING:
     from lgbench.extensions.registry import Registry
@@ -201,9 +201,8 @@ def _page(kind: str, item: Described, registry: Registry) -> Iterator[str]:
 
 def protocol_settings(protocol: Protocol) -> dict[str, object]:
     """Settings of a protocol by name, such as "train.steps", without lengths, which follow from the task."""
-    settings = {
-        name: value for name, value in flat(protocol.train, protocol.evaluate, {}).items() if not name.endswith("_length")
-    }
+    own = all_settings(protocol.train, protocol.evaluate, {})
+    settings = {name: value for name, value in own.items() if not name.endswith("_length")}
     others = [field.name for field in fields(protocol) if field.name not in ("name", "about", "train", "evaluate")]
     return settings | {name: getattr(protocol, name) for name in others}
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lgbench.contracts import DIVERGED, LOSS_VARIANCE
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.record import ExperimentRecord
-from lgbench.experiment.settings import flat
+from lgbench.experiment.settings import all_settings
 from lgbench.results.boards import BoardHeader, Cell, cells_of
 from lgbench.results.columns import OOD, BoardValues, Column, ends, models_and_context_free, rounded, significant
 from lgbench.results.database import packaged
@@ -224,7 +224,7 @@ def _others(setting: str, value: SettingValue) -> str:
 
 def settings_in(record: ExperimentRecord) -> dict[str, SettingValue]:
     """Settings of a run under the names of `--set`, and its precision."""
-    found = flat(record.train, record.evaluate, dict(record.options)) | {PRECISION: record.precision}
+    found = all_settings(record.train, record.evaluate, dict(record.options)) | {PRECISION: record.precision}
     return {name: _value(own) for name, own in found.items() if isinstance(own, int | float | str)}
 
 

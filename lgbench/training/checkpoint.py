@@ -22,8 +22,6 @@ class TrainingProgress(NamedTuple):
     """Progress of a training, for checkpoint and run files."""
 
     step: int = 0
-    models: int = 0
-    """Size of the stack."""
     compiled: bool = False
     """Whether the steps were compiled."""
     seconds: float = 0.0
@@ -55,17 +53,18 @@ class Checkpoint:
             with safe_open(self.path, "pt") as file:
                 saved = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it has no iterator
                 metadata = file.metadata() or {}
-                progress = _progress(metadata)
-        except (SafetensorError, OSError, ValueError) as error:
+        except (SafetensorError, OSError) as error:
             raise RunFileError(f"the checkpoint {self.path} cannot be read: {error}") from error
-        if metadata[_CHECKSUM] != _checksum(progress, saved):
-            raise RunFileError(f"the checkpoint {self.path} is damaged: its checksum is another one")
+        text = metadata.get("progress", "")
+        if metadata.get("checksum") != _checksum(text, saved):
+            raise RunFileError(f"the checkpoint {self.path} is damaged, or of another version of lgbench")
         kinds = [{name: (t.shape, t.dtype) for name, t in state.items()} for state in (saved, tensors)]
         if kinds[0] != kinds[1]:
             raise RunFileError(f"the checkpoint {self.path} is of other models")
         for name, tensor in tensors.items():
             tensor.copy_(saved[name])
-        return progress
+        progress = TrainingProgress(**json.loads(text))
+        return progress._replace(measured={int(step): found for step, found in progress.measured.items()})
 
     def due(self, last: bool) -> bool:
         """Whether to save now. The last step is saved after an earlier checkpoint or a long training."""
@@ -79,8 +78,8 @@ class Checkpoint:
         Raises OSError for a file that cannot be written. The earlier state then stays.
         """
         here = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}  # safetensors refuses other layouts
-        written = {name: str(value) for name, value in progress._asdict().items()}  # safetensors takes texts alone
-        metadata = written | {"measured": json.dumps(progress.measured), _CHECKSUM: _checksum(progress, here)}
+        text = json.dumps(progress._asdict())
+        metadata = {"progress": text, "checksum": _checksum(text, here)}
         try:
             with replaced(self.path) as partial:
                 save_file(here, partial, metadata=metadata)
@@ -90,27 +89,11 @@ class Checkpoint:
             self._latest = time.monotonic()  # after a failure too: a full disk is not tried again at every step
 
 
-_CHECKSUM = "checksum"
-
-
-def _checksum(progress: TrainingProgress, tensors: Mapping[str, Tensor]) -> str:
+def _checksum(progress: str, tensors: Mapping[str, Tensor]) -> str:
     """Checksum of the whole saved state. Without it, training would continue silently from a flipped bit to other numbers."""
-    total = blake2b(f"{progress[:-1]} {json.dumps(progress.measured)}".encode(), digest_size=16)
+    total = blake2b(progress.encode(), digest_size=16)
     for name in sorted(tensors):
         tensor = tensors[name]
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         total.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return total.hexdigest()
-
-
-def _progress(metadata: Mapping[str, str]) -> TrainingProgress:
-    """Progress in a file's metadata. Raises ValueError for missing or wrong values, as in checkpoints of an older lgbench."""
-    missing = [name for name in (*TrainingProgress._fields, _CHECKSUM) if name not in metadata]
-    if missing:
-        raise ValueError(f"its metadata lack {' and '.join(missing)}")
-    compiled = metadata["compiled"] == str(True)
-    measured = json.loads(metadata["measured"])
-    if not isinstance(measured, dict):
-        raise ValueError("what was measured is no object")
-    measured = {int(step): found for step, found in measured.items()}
-    return TrainingProgress(int(metadata["step"]), int(metadata["models"]), compiled, float(metadata["seconds"]), measured)

@@ -1,6 +1,6 @@
 """Population: P models of one shape as one stacked set of parameters, with a common training step.
 
-Nothing here waits for the device: training curve and first diverged step are tensors too. P = 1 is no special case.
+No training step waits for the device: training curve and first diverged step are tensors too. P = 1 is no special case.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Population:
         self.batch_shapes = batch_shapes(experiments[0].task, training)
         self.steps = training.steps
         self.marks = ends_of_parts(self.steps, POINTS)
-        self.covered = {mark: mark - before for before, mark in pairwise([0, *self.marks])}
+        self._covered = {mark: mark - before for before, mark in pairwise([0, *self.marks])}
         self.curve = torch.zeros(len(self.marks), 2, models, device=device)
         self.averagers = experiments[0].averagers
         schedule = Schedule(training.steps, training.average_every)
@@ -141,9 +141,9 @@ class Population:
 
     def mark(self, step: int) -> None:
         """Close the point of the training curve at `step`, if any."""
-        if step in self.covered:
+        if step in self._covered:
             point = self.curve[self.marks.index(step)]
-            torch.div(self.state.loss_sum, self.covered[step], out=point[0])
+            torch.div(self.state.loss_sum, self._covered[step], out=point[0])
             point[1] = self.state.largest_norm
             self.state.loss_sum.zero_()
             self.state.largest_norm.zero_()
@@ -165,6 +165,9 @@ class Population:
     def tensors(self) -> dict[str, Tensor]:
         """State of the training by name. A checkpoint saves these tensors and copies them back in place."""
         fields = {name: value for name, value in self.state._asdict().items() if isinstance(value, Tensor)}
+        # A forward pass may change a buffer, as BatchNorm does. A buffer that is not persistent follows from the model's sizes.
+        persistent = self.skeleton.state_dict().keys() & dict(self.skeleton.named_buffers())
+        fields |= {f"buffer/{name}": self.buffers[name] for name in persistent}
         states = {"optimizer": self.state.optimizer} | {f"average/{name}": state for name, state in self.averages.items()}
         return {**fields, "curve": self.curve} | {
             name: tensor for prefix, state in states.items() for name, tensor in _named(prefix, state).items()

@@ -81,7 +81,7 @@ def train(
     def progress(step: int) -> TrainingProgress:
         compiles = compiled is not None and compiled.compiles
         seconds = past.seconds + time.monotonic() - started
-        return TrainingProgress(step, len(population.members), past.compiled or compiles, seconds, measured)
+        return TrainingProgress(step, past.compiled or compiles, seconds, measured)
 
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
     # Streams and graphs are made on the current device.
@@ -111,7 +111,7 @@ def train(
         measured=measured,
         curve=Curve(population.marks, loss, norm),
         diverged=population.diverged()[:asked],
-        stack=whole.models,
+        stack=len(population.members),
         compiled=whole.compiled,
         resumed=past.step > 0,
         seconds=whole.seconds,

@@ -302,7 +302,7 @@ ALONE = "a seed does not depend on who is trained beside it"
 ARCHITECTURES = [
     (but(AVERAGES, defaults={"norm": "pre-nrom"}), PARTS, "not installed: no norm 'pre-nrom'; did you mean 'pre-norm'?"),
     (but(AVERAGES, build=dividing_by), OPTIONS, "with heads=0 it raised ZeroDivisionError: integer division or modulo by"),
-    (but(AVERAGES, build=of_none), OPTIONS, "the option width of averages has the default None, expected an int, float, bool"),
+    (but(AVERAGES, build=of_none), OPTIONS, "the option width of averages has the default None, expected an int, finite float"),
     (silent("embed"), ASKS_NORMS, "does not ask the norm scheme for `embed`"),
     (silent("residual"), ASKS_NORMS, "asks the norm scheme for neither `residual` nor `output`, "),
     (given(norm=residual_thrown_away), USES_NORMS, "it does not call a module of the norm scheme's `residual`"),
@@ -418,7 +418,7 @@ NOTES = [
     (
         with_module(lambda: nn.Sequential(Doing(lambda x: x.mT), nn.BatchNorm1d(6), Doing(lambda x: x.mT))),
         KEPT,
-        "a forward pass changes behind.1.num_batches_tracked, behind.1.running_mean, behind.1.running_var, which a stack of",
+        "a forward pass changes behind.1.num_batches_tracked, behind.1.running_mean, behind.1.running_var; averages are",
     ),
     (with_module(Recurrent), ALONE, "vmap takes some of it one model at a time, which is slower: There is a performance drop"),
     (doing(lambda x: x if SIGNS.sum() > 0 else -x), GRAPH, NO_GRAPH),

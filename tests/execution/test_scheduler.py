@@ -17,10 +17,12 @@ from helpers.toy_registries import but, toys_and
 
 from lgbench import Random
 from lgbench.errors import RunFailed
+from lgbench.execution import runner
 from lgbench.execution.device import Execution
 from lgbench.execution.workers import Outcome
 from lgbench.randomness import key_of
 from lgbench.results import run_files
+from lgbench.training import checkpoint
 
 SETTINGS = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"evaluate_max_length": 8}
 
@@ -121,6 +123,23 @@ def test_a_population_of_a_killed_process_that_lacks_memory_now_is_trained_in_ha
 
     outcome = run(experiments, tmp_path, Poor, population=None)
     assert not outcome.failed and len(outcome.written) == 3 and sizes[0] == 4 and max(sizes[1:]) == 2
+
+
+def test_a_test_that_lacks_memory_fails_its_runs_and_keeps_the_training(planned, tmp_path, monkeypatch):
+    """Models are tested one by one, so the test of a smaller population needs as much."""
+
+    def evaluate(*arguments):
+        raise MemoryError("no memory is left")
+
+    experiments = planned(toys_and(), "toy-walk", "toy-table", (0, 1, 2, 3), **SETTINGS)
+    monkeypatch.setattr(runner, "evaluate", evaluate)
+    monkeypatch.setattr(checkpoint, "WORTH_SECONDS", 0.0)
+    outcome = run(experiments, tmp_path, population=None)
+    (failure,) = outcome.failed
+    assert "no memory is left, in the test of toy-table+toy-nothing on toy-walk seed 0: free memory" in str(failure)
+    assert any(name.endswith("checkpoint.safetensors") for name in left(tmp_path))
+    monkeypatch.undo()
+    assert len(run(experiments, tmp_path, population=None).written) == 4
 
 
 def test_a_first_step_that_fails_is_reported_before_any_pool_sees_it(planned, tmp_path):

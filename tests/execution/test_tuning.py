@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 import lgbench
 from lgbench import UsageError
+from lgbench.errors import RunFailed
 from lgbench.execution import runner
 from lgbench.execution.command import Command
 from lgbench.execution.progress import ProgressDisplay
@@ -294,3 +295,12 @@ def test_a_command_goes_on_beyond_an_open_grid_and_says_so(tuned, toys_alone, mo
     made = msgspec.convert(found["tuning"], Tuning)
     assert made.is_whole() and max(GRID) <= made.chosen < made.tried[-1] and len(made.tried) > len(GRID)
     assert found["train"]["lr"] == made.chosen and len(list((tmp_path / TUNING).glob("*.parquet"))) == len(made.runs)
+
+
+def test_an_entry_that_fails_ends_the_tuning_of_no_other(tuned, toys_alone, monkeypatch, tmp_path):
+    monkeypatch.setitem(PROTOCOLS, "tuned", replace(PROTOCOLS["tuned"], lr_open=True))
+    asked = {"arch": ["toy-broken", "toy-table"], "average": [], "protocol": "tuned", "seeds": [0], **HOW, "results": tmp_path}
+    with pytest.raises(RunFailed, match="the toy is broken"):
+        lgbench.run("toy-walk", **asked)
+    (found,) = metadata(tmp_path).values()
+    assert found["entry"] == "toy-table+toy-nothing" and msgspec.convert(found["tuning"], Tuning).is_whole()

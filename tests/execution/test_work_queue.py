@@ -196,6 +196,29 @@ def test_a_population_that_cannot_be_begun_leaves_nothing_and_its_runs_free(tmp_
         }
 
 
+def test_an_interrupt_while_a_population_of_a_killed_process_is_taken_keeps_its_checkpoint(tmp_path, runs, monkeypatch):
+    folder = abandon(take(tmp_path, runs, most=4))
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(work_queue, "unfinished", interrupted)
+        take(tmp_path, runs)
+    with taken(tmp_path, runs) as population:
+        assert population.folder == folder and checkpoint_of(population).read_text() == "a state"
+
+
+def test_files_of_a_desktop_or_of_a_network_folder_are_no_populations(tmp_path, runs):
+    with taken(tmp_path, runs, most=4) as population:
+        for name in (".DS_Store", ".nfs000000000000a5d200000001"):
+            (population.folder.parent / name).touch()
+        with taken(tmp_path, runs) as other:
+            assert other.experiments == list(runs[4:])
+        queue_on(tmp_path, runs).clear()
+        assert queue_on(tmp_path, runs).begun() == {experiment.run_id for experiment in runs[:4]}
+
+
 ALL = """
 import signal, sys
 sys.path.insert(0, sys.argv[1])

@@ -87,6 +87,14 @@ def test_a_worker_that_is_killed_costs_its_steps_alone(registry, alone, tmp_path
 
 
 @pytest.mark.slow
+def test_a_worker_that_crashes_is_no_lack_of_memory(registry, tmp_path, monkeypatch):
+    monkeypatch.setenv("LGBENCH_PLUGINS", ",".join(sorted({plugin.name for plugin in registry.plugins})))
+    crash = lambda worker: worker.process.send_signal(signal.SIGSEGV)  # noqa: E731
+    outcome = in_workers(planned(registry), Execution(CPU, False, 2, workers=2), tmp_path, crash)
+    assert len(outcome.failed) == 2 and all("the worker process ended with SIGSEGV" in str(each) for each in outcome.failed)
+
+
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_fails_its_runs_with_a_sentence(registry, tmp_path, monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", "gone")
     execution = Execution(CPU, False, 2, workers=2)

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 import pyarrow as pa
 import pytest
 import toys
+from helpers.toy_registries import but
 
 from lgbench import Budget, UsageError
 from lgbench.experiment.protocols import PROTOCOLS
@@ -64,6 +65,12 @@ def test_a_task_brings_its_own_budget_and_its_longest_context():
     standard, standard_test = PROTOCOLS["standard"].settings(Budgeted())
     assert standard.steps == PROTOCOLS["standard"].train.steps
     assert standard_test.max_length == 64
+
+
+def test_a_task_tested_far_beyond_its_training_is_measured_at_its_first_length_on_the_way():
+    task = but(toys.Walk(), lengths=(50, 64))
+    for protocol in PROTOCOLS.values():
+        check_settings(task, *protocol.settings(task))
 
 
 @pytest.mark.parametrize("task", [toys.Walk(), toys.Largest()], ids=lambda task: task.name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import inf
+from enum import StrEnum
+from math import inf, nan
 
 import pytest
 import toys
@@ -182,3 +183,27 @@ def test_commas_in_a_setting_make_a_grid_and_labels_name_what_differs(toy_regist
         {"train.lr": lr, "train.steps": steps} for lr in ("0.001", "0.002") for steps in ("5", "7")
     ]
     assert changes(toy_registry, model_scale="1,2") == [{}, {"model.scale": "2.0"}]
+
+
+class Mode(StrEnum):
+    """Option of a plugin file, which another process cannot name."""
+
+    fast = "fast"
+
+
+@pytest.mark.parametrize("default", [Mode.fast, inf, nan, None], ids=str)
+def test_a_default_that_no_file_can_hold_is_refused(planned, default):
+    def build(self, signature, parts, *, mode=default):
+        raise AssertionError("a model was built")
+
+    with pytest.raises(
+        UsageError, match="option mode of toy-own has the default .*, expected an int, finite float, bool or str"
+    ):
+        planned(with_building(build), "toy-walk", "toy-own")
+
+
+def test_averages_of_an_untrained_model_are_noted(toy_registry):
+    asked = {"average": ["toy-mean"], "set": {"train.steps": "3", "train.average_every": "4"}}
+    (note,) = plan_of(toy_registry, "toy-walk", "toy-table", **asked).notes
+    assert note == "training has 3 steps, and averages, updated every 4, keep the first weights"
+    assert not plan_of(toy_registry, "toy-walk", "toy-table", **asked | {"average": []}).notes

@@ -17,7 +17,7 @@ def numbers(trained) -> dict[str, object]:
     """Everything that training yields, to the bit."""
     weights = {f"{variant}/{name}": w for variant, named in trained.weights.items() for name, w in named.items()}
     curve = {"loss": trained.curve.loss, "gradient_norm": trained.curve.gradient_norm}
-    return bits(weights | curve) | {"steps": trained.curve.steps, "diverged": trained.diverged}
+    return bits(weights | curve | trained.buffers) | {"steps": trained.curve.steps, "diverged": trained.diverged}
 
 
 def stopping_after(step: int):

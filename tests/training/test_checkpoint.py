@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from errno import ENOSPC
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,8 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers.plain_training import CPU
-from helpers.trainings import bits, numbers, stopping_after
+from helpers.registries import with_model
+from helpers.trainings import bits, numbers, resumed_at, stopping_after
 from safetensors.torch import save_file
+from torch import nn
 
 from lgbench.errors import RunFileError
 from lgbench.training import checkpoint as checkpoint_module
@@ -92,7 +95,7 @@ def test_a_failed_save_keeps_the_state_before_and_training_goes_on(toy_registry,
 
     def full(tensors, place, metadata):
         save_file(tensors, place, metadata=metadata)
-        if metadata["step"] != "4":
+        if json.loads(metadata["progress"])["step"] != 4:
             raise OSError(ENOSPC, "No space left on device")
 
     monkeypatch.setattr(checkpoint_module, "save_file", full)
@@ -140,7 +143,9 @@ UNREADABLE = {
     "truncated in its header": spoiled(lambda content: content[:20]),
     "empty": Path.touch,
     "garbage": spoiled(lambda content: b"\xff" * 1000),
-    "without a step": lambda path: save_file(state(), path),
+}
+DAMAGED = {
+    "without its progress": lambda path: save_file(state(), path),
     "of an older version": lambda path: save_file(state(), path, metadata={"step": "7"}),
 }
 FOREIGN = {
@@ -151,11 +156,17 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("spoil", [*UNREADABLE, *FOREIGN])
-def test_a_file_that_is_no_state_of_these_models_is_refused_and_leaves_them_as_they_are(path, spoil):
-    (UNREADABLE | FOREIGN)[spoil](path)
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        *((name, "cannot be read") for name in UNREADABLE),
+        *((name, "is damaged, or of another version") for name in DAMAGED),
+        *((name, "is of other models") for name in FOREIGN),
+    ],
+)
+def test_a_file_that_is_no_state_of_these_models_is_refused_and_leaves_them_as_they_are(path, spoil, said):
+    (UNREADABLE | DAMAGED | FOREIGN)[spoil](path)
     tensors = blank(state())
-    said = "is of other models" if spoil in FOREIGN else "cannot be read"
     with pytest.raises(RunFileError, match=said) as raised:
         Checkpoint(path, every=60).restore(tensors)
     assert str(path) in str(raised.value)
@@ -197,6 +208,24 @@ def test_steps_since_the_latest_checkpoint_are_done_again_with_the_same_numbers(
     resumed = train(experiments, CPU, lambda step, loss: seen.append(step), checkpoint=Checkpoint(path, 30), say=said.append)
     assert said == ["training goes on after step 60"] and seen == list(range(61, 101))  # other chunks of data than at first
     assert numbers(resumed) == whole
+
+
+class Normed(nn.Module):
+    """A table with batch norm, whose running mean and variance a forward pass changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.norm, self.out = nn.Embedding(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+
+    def forward(self, inputs):
+        return self.out(self.norm(self.table(inputs).mT).mT)
+
+
+def test_buffers_that_training_changes_go_on_from_a_checkpoint_to_the_bit(planned, path):
+    experiments = planned(with_model(Normed), "toy-walk", "toy-own", seeds=(0, 1), train_steps=8)
+    whole = train(experiments, CPU)
+    assert whole.buffers["norm.num_batches_tracked"].tolist() == [8, 8]
+    assert numbers(resumed_at(4, experiments, path, CPU)) == numbers(whole)
 
 
 def test_a_training_that_was_done_is_not_repeated(toy_registry, planned, path):

@@ -122,7 +122,7 @@ def test_a_job_cancelled_and_one_put_back_cost_nothing_and_every_value_is_that_o
     said(f"scontrol update JobId={second} StartTime=now", slurm)  # SLURM would wait for two minutes
     out, error = process.communicate(timeout=500)
     assert process.returncode == 0, error
-    assert "4 runs written to" in out and "done, 4 runs written of 4" in error
+    assert "4 runs written to" in out and "done, 4 of 4 runs written" in error
     assert values(shared) == expected and len(expected) == 4
     assert not (shared / UNFINISHED).exists() and not (shared / ".slurm").exists() and not jobs(slurm)
 
