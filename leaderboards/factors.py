@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 import altair as alt
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import ttest_1samp
 
 from lgbench.reports.figure import Spec, content, on_paper
 from lgbench.reports.marks import TEXT
 from lgbench.results.boards import Cell
 from lgbench.results.columns import OOD
 from lgbench.results.leaderboard import Results
-from lgbench.results.statistics import holm
+from lgbench.results.statistics import holm, paired_t
 from lgbench.results.sweeps import SettingValue, Sweep, SweepRequest, sweeps
 
 PROTOCOL = "standard/7"
@@ -80,9 +79,8 @@ def contrasts(family: str, values: NDArray[np.float64]) -> Iterator[Contrast]:
 
 
 def _contrast(family: str, title: str, seeds: NDArray[np.float64]) -> Contrast:
-    test = ttest_1samp(seeds, 0)
-    low, high = test.confidence_interval(0.95)
-    return Contrast(family, title, float(seeds.mean()), float(low), float(high), float(test.pvalue))
+    test = paired_t(seeds)
+    return Contrast(family, title, float(test.mean), float(test.low), float(test.high), float(test.p))
 
 
 def tested(maps: Mapping[str, NDArray[np.float64]]) -> list[Contrast]:

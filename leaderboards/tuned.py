@@ -50,7 +50,7 @@ def main(results: str, family: str, entries: str = "") -> None:
     for experiment in one_of_each(command.plan.experiments):
         if (key := _key(experiment.record)) not in tuned:
             here = ", ".join(" ".join(plugin) for plugin in key[2])
-            raise SystemExit(f"{experiment.record.title} was published with another version of a plugin than {here}")
+            raise SystemExit(f"{experiment.record.title} has no published run with {here}")
         for run in tuned[key].runs if tuned[key] else ():
             write(experiment.tuning_run(run.lr, run.seed), run, command.rates.folder)
             written += 1

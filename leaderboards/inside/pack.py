@@ -24,7 +24,7 @@ def main(results: Path, folder: Path = RUNS) -> None:
     runs = list(inspected(stored, Registry.load(files=PLUGINS), wrong))
     if wrong:
         raise SystemExit("\n".join(wrong))
-    new = [run for run in runs if run.run_id not in there]
+    new = [*{run.run_id: run for run in runs if run.run_id not in there}.values()]
     if new:
         name, content = file_format.submission((run.packed.metadata, run.rows) for run in new)
         (folder / name).write_bytes(content)

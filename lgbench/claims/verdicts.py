@@ -319,7 +319,8 @@ def _lacking(claim: Claim, sample: PairedSample) -> str:
     lacking = [entry for entry, seeds in sample.seeds.items() if not seeds]
     if lacking:
         return f"there is no run of {' and '.join(lacking)}"
-    return f"no seed {'of the claim ' if claim.runs.seeds.alone else ''}has both entries"
+    entries = "both entries" if len(sample.seeds) > 1 else f"a run of {next(iter(sample.seeds))}"
+    return f"no seed {'of the claim ' if claim.runs.seeds.alone else ''}has {entries}"
 
 
 def _beyond(test: ClaimTest, sample: PairedSample) -> Floats:

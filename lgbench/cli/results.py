@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,8 +38,8 @@ def leaderboard(query: options.BoardQuery, form: str, baseline: str | None) -> N
     an entry may have. The effective length is the longest length up to which the mean is better than the metric's
     threshold, in training lengths. Each entry is also compared with the baseline alone.
 
-    Without --task, the first board has the families that come with lgbench together, for the entries that ran all of
-    them; other families, too, if fewer than two of these ran. The last line names the protocols that are not shown.
+    Without --task, the first board has the families of lgbench with runs here together, for the entries that ran all of
+    them; other families, too, if fewer than two of these have runs. The last line names the protocols that are not shown.
     """
     from lgbench.reports import boards
     from lgbench.results.published import shown
@@ -225,6 +226,10 @@ def sql(query: str, form: str, results: Path) -> None:
 
     runs = options.opened(results)
     names, rows = runs.ask(query)
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise UsageError(
+            f"the query names several columns {twice[0]!r}: give each a name of its own, as in a.{twice[0]} as first"
+        )
     if form == "csv":
         echo_data(as_csv(names, rows))
         return
@@ -280,6 +285,8 @@ def site(
     """
     from lgbench.claims.claim import default_folder, read_claims
     from lgbench.claims.missing import as_in_results
+    from lgbench.claims.verdicts import decide
+    from lgbench.experiment.components import families_of
     from lgbench.extensions.describe import task_documents
     from lgbench.reports import site as pages
 
@@ -287,6 +294,8 @@ def site(
     runs, registry = options.opened(results, beside), installed(plugins)
     claims = [as_in_results(claim, registry) for claim in claims]
     tasks = task_documents(registry, runs.task_names, complain)
-    made = pages.pages(runs, None if protocol == ALL_PROTOCOLS else protocol, baseline, claims, tasks, docs)
+    one, families = None if protocol == ALL_PROTOCOLS else protocol, families_of(registry)
+    judged = [(claim, decide(claim, runs, one, families)) for claim in claims]
+    made = pages.pages(runs, one, baseline, judged, tasks, docs)
     path = pages.write(made, out)
     echo(f"{path} ({sum(map(len, made.values())) / 1e6:.1f} MB with its data)")

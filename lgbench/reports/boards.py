@@ -138,8 +138,8 @@ def notes(board: Board) -> list[str]:
         found.append(f"Not fitted: {', '.join(tasks)}.")
     if board.ranked_by == "ID" and any(row.cell("OOD") for row in board.rows):
         found.append(
-            "By TVD, no entry has fitted the lengths that models were trained on, or beats the context-free baseline on longer "
-            "ones: ID orders the board."
+            "By TVD, no seed fits the training lengths and no entry beats the context-free baseline on longer ones, so the ID "
+            "mean orders the board."
         )
     if board.learning_rates:
         found.append(f"Learning rates, chosen in-distribution on other seeds: {'; '.join(_learning_rates(board))}.")
@@ -169,7 +169,7 @@ def _about_own(board: Board) -> list[str]:
 def _about_baseline(board: Board) -> list[str]:
     compared = sum(row.against is not None for row in board.rows)
     if compared:
-        return [f"The baseline is {board.baseline}. Verdicts against it are corrected for {compared} comparisons."]
+        return [f"The baseline is {board.baseline}. Verdicts against it are corrected for {counted(compared, 'comparison')}."]
     if sum(row.tier is not None for row in board.rows) < 2:
         return []
     return [f"No entry is compared with {board.baseline}, which is not ranked here; --baseline names another entry."]

@@ -147,6 +147,8 @@ def _inside(results: Results, asked: PlotRequest) -> Inside | None:
     known = results.layers(metric)
     if asked.layer is not None and known and asked.layer not in known:
         raise UsageError(f"no run has layer {asked.layer} of {metric}; layers that were read: {', '.join(map(str, known))}")
+    if asked.head is not None and (heads := results.heads(metric)) and asked.head not in heads:
+        raise UsageError(f"no run has head {asked.head} of {metric}; heads that were read: {', '.join(map(str, heads))}")
     if not of_training and (metric not in results.ranking_names or known):
         if asked.across == STEP.field:
             raise UsageError(f"{metric} is a probe, which is read when a model is trained; leave out --x step")

@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 
 from lgbench.checkout import VERSION
 from lgbench.claims.claim import Claim
-from lgbench.claims.verdicts import decide
+from lgbench.claims.verdicts import Verdict
 from lgbench.contracts import CURVE_METRICS, PRIMARY_METRIC
 from lgbench.errors import UsageError
 from lgbench.experiment.record import ProtocolUse
@@ -56,14 +56,15 @@ def pages(
     results: Results,
     protocol: str | None = None,
     baseline: str | None = None,
-    claims: Sequence[Claim] = (),
+    judged: Sequence[tuple[Claim, Sequence[Verdict]]] = (),
     tasks: Mapping[str, Mapping[str, Any]] | None = None,
     docs: str | None = None,
 ) -> dict[str, str]:
     """Files by name: a page that reads its data as scripts, since a page from a disk may not fetch. UsageError without boards.
 
-    `baseline` is an entry for comparison, as in :meth:`Results.boards`. Claims without a verdict are only counted. `tasks` are
-    the descriptions :func:`lgbench.extensions.describe.task_document` by name, and `docs` the address of the documentation.
+    `baseline` is an entry for comparison, as in :meth:`Results.boards`. `judged` are claims with their verdicts; claims
+    that did not run are only counted. `tasks` are the descriptions :func:`lgbench.extensions.describe.task_document` by name,
+    and `docs` the address of the documentation.
 
     Equal results and descriptions make equal text, on any machine at any time.
     """
@@ -77,7 +78,6 @@ def pages(
     runs, internals = run_documents(results, about, shown), internals_documents(results, shown)
     classes = {name: own["class"] for name, own in (tasks or {}).items() if own["class"]} | _classes(results, about)
     summary = [own for metric in results.ranking_names for own in results.overall(metric, protocol, baseline=baseline)]
-    judged = [(claim, decide(claim, results, protocol)) for claim in claims]
     decided = [(claim, own) for claim, own in judged if any(verdict.state != "not run" for verdict in own)]
     index = _index(results, families, boards) | {
         "overall": [vars(own) | {"notes": overall_notes(own)} for own in summary],
@@ -126,17 +126,21 @@ def _boards(
     found: list[PageBoard] = []
     for metric in results.ranking_names:
         of_families = _by_name(results, "family", metric, protocol, baseline)
-        of_tasks = _by_name(results, "task", metric, protocol, baseline)
+        of_tasks = _by_name(results, "task", metric, protocol, baseline, families)  # a family named like its task has the name
         for family, tasks in families.items():
             found += of_families.get(family, ())
             for task in tasks:
-                if task not in families:  # a task named like a family: the board of the family has the name
-                    found += of_tasks.get(task, ())
+                found += of_tasks.get(task, ())
     return [page_board for page_board in found if page_board.board.rows]
 
 
 def _by_name(
-    results: Results, kind: Literal["family", "task"], metric: str, protocol: str | None, baseline: str | None
+    results: Results,
+    kind: Literal["family", "task"],
+    metric: str,
+    protocol: str | None,
+    baseline: str | None,
+    left_out: Collection[str] = (),
 ) -> dict[str, list[PageBoard]]:
     apart = kind == "task"
     # Curves of the primary metric only, at few lengths: more would be most of the page.
@@ -144,8 +148,9 @@ def _by_name(
     steps = {_place(each.board): each for each in with_steps if each.curves}
     found: dict[str, list[PageBoard]] = {}
     for board in results.boards(metric, None, protocol, baseline=baseline, apart=apart):
-        whole = board if results.reference is None else with_own(results, board)
-        found.setdefault(board.name, []).append(PageBoard(kind, whole, steps.get(_place(board))))
+        if board.name not in left_out:
+            whole = board if results.reference is None else with_own(results, board)
+            found.setdefault(board.name, []).append(PageBoard(kind, whole, steps.get(_place(board))))
     return found
 
 

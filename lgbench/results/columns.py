@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lgbench.contracts import NOT_CAUSAL, NOT_FINITE, SOUNDNESS
+from lgbench.terminal import named_seeds
 
 if TYPE_CHECKING:
     from lgbench.results.statistics import Floats  # which needs SciPy, and a run does not
@@ -125,7 +126,7 @@ class BoardValues:
     def unsound(self, entry: str) -> str | None:
         """Reason against ranking an entry, such as "some of its answers are not finite on seed 3"; None for a sound entry."""
         reasons = [
-            f"{SOUNDNESS[metric]} on {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+            f"{SOUNDNESS[metric]} on {named_seeds(seeds)}"
             for metric, flagged in ((NOT_CAUSAL, self.not_causal), (NOT_FINITE, self.not_finite))
             if (seeds := sorted(seed for known, seed in flagged if known == entry))
         ]

@@ -166,8 +166,7 @@ def _outlook(planned: Planned, mean: Difference) -> str:
     """One sentence on the number of seeds for a decision."""
     if planned.seeds is None:
         return f"More than {MOST_SEEDS:,} seeds would be needed to find a difference of {planned.difference:g}."
-    enough = f"{planned.seeds} seeds find a difference of {planned.difference:g} in {100 * POWER:.0f} % of cases"
-    return f"{enough}, so a larger one is unlikely." if planned.seeds <= mean.n else f"{enough}."
+    return f"{planned.seeds} seeds find a difference of {planned.difference:g} in {100 * POWER:.0f} % of cases."
 
 
 def _judged(board: BoardHeader, first: str, second: str, mean: Difference) -> str:

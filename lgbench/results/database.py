@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from filecmp import cmp
 from functools import cached_property
 from importlib.resources import files
+from itertools import groupby, pairwise
+from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import duckdb
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from lgbench.contracts import CONTEXT_FREE, PRIMARY_METRIC
 from lgbench.errors import RunFileError, UsageError, first_line
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse, deciding
 from lgbench.results import run_files
 from lgbench.results.entries import Use, suffixes
+from lgbench.results.merging import different
 from lgbench.results.metrics import Metric, described
 from lgbench.terminal import printable
 
@@ -42,6 +44,10 @@ class Database:
         self.files: list[Path] = []
         self.left_out: list[str] = []
         self.records: dict[str, ExperimentRecord] = {}
+        self._file_of: dict[str, Path] = {}
+        """First file of each run."""
+        self._repeated: list[tuple[str, str]] = []
+        """File and run id of each run with other numbers in an earlier file."""
         self._measurements: dict[bytes, None] = {}  # each text once, for thousands of runs have the same
         if not self.folder.is_dir():
             missing = f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another"
@@ -62,7 +68,13 @@ class Database:
         self.connection.execute("set parquet_metadata_cache = true")
         paths = ", ".join(map(_quoted, self.paths))
         # Else a folder named a=b would be a column.
-        self.connection.execute(f"create view results as from read_parquet([{paths}], hive_partitioning = false)")
+        every = f"from read_parquet([{paths}], hive_partitioning = false"
+        if self._repeated:
+            left_out = ", ".join(f"({_quoted(path)}, {_quoted(run_id)})" for path, run_id in self._repeated)
+            every = f"select * exclude (filename) {every}, filename = true) where (filename, run_id) not in ({left_out})"
+        else:
+            every += ")"
+        self.connection.execute(f"create view results as {every}")
         self.connection.execute(packaged("final"))
         self.connection.execute(packaged("models"))
 
@@ -72,9 +84,19 @@ class Database:
         except RunFileError as error:
             self.left_out.append(str(error))
         else:
+            self._compare(path, [run.run_id for run in runs])
             self.files.append(path)
             self.records.update((run.run_id, run.metadata.experiment) for run in runs)
             self._measurements.update(dict.fromkeys(bytes(run.metadata.measurements) for run in runs))
+
+    def _compare(self, path: Path, run_ids: Iterable[str]) -> None:
+        """Note the runs of a file that have other numbers in an earlier file."""
+        for run_id in run_ids:
+            first = self._file_of.setdefault(run_id, path)
+            # Copies of a file are frequent, and comparing all their runs takes minutes.
+            if first != path and not cmp(first, path, shallow=False) and (other := different(run_id, first, path)):
+                self._repeated.append((str(path.absolute()), run_id))
+                self.left_out.append(f"{other}; the first counts")
 
     @property
     def place(self) -> str:
@@ -113,7 +135,7 @@ class Database:
         """Protocols with version and changes, by their numbers in the table `models`. Fills that table."""
         uses = most_telling_first({each.protocol for each in self.records.values()})
         numbers = {use: number for number, use in enumerate(uses, 1)}
-        named = _columns(self.records, numbers, self.own)  # noqa: F841  # DuckDB finds the arrays by the name of the variable
+        named = _columns(self.records, numbers, self.own)  # noqa: F841  # DuckDB finds the table by the name of the variable
         self.connection.execute("insert into models from named")
         return {number: use for use, number in numbers.items()}
 
@@ -192,22 +214,52 @@ def most_telling_first(uses: Iterable[ProtocolUse]) -> list[ProtocolUse]:
     return sorted(uses, key=place)
 
 
-def _columns(
-    records: Mapping[str, ExperimentRecord], numbers: Mapping[ProtocolUse, int], own: Collection[str]
-) -> dict[str, NDArray[Any]]:
-    """Columns of the table `models` in order, from records by run id, and the ids of own runs."""
+class _TaskVersion(NamedTuple):
+    """Version of a task under a protocol."""
+
+    protocol: int
+    family: str
+    task: str
+    version: int
+
+
+def _columns(records: Mapping[str, ExperimentRecord], numbers: Mapping[ProtocolUse, int], own: Collection[str]) -> pa.Table:
+    """Rows of the table `models`, from records by run id, and the ids of own runs."""
     used = {run_id: dict(_uses(each)) for run_id, each in records.items()}
     named = suffixes({use for own in used.values() for use in own.values()})
     found: list[tuple[Any, ...]] = []
+    tasks = {
+        run_id: _TaskVersion(numbers[each.protocol], each.family, each.task, each.task_version)
+        for run_id, each in records.items()
+    }
+    versions = _family_versions(tasks.values())
     for run_id, each in records.items():
-        place = each.family, each.task, each.task_version, numbers[each.protocol]
+        place = each.family, each.task, each.task_version, versions[tasks[run_id]], numbers[each.protocol]
         trained = each.train.steps, each.train.max_length, run_id in own
         for weights, use in used[run_id].items():
             entry = each.entry + named[use.entry, use.protocol, use.plugins] + ("" if weights == "raw" else f"@{weights}")
             found.append((run_id, weights, *place, entry, each.seed, *trained))
         found.append((run_id, CONTEXT_FREE, *place, None, None, *trained))
-    # Objects, so that None becomes null.
-    return {str(place): np.array(own, dtype=object) for place, own in enumerate(zip(*found, strict=True))}
+    return pa.table([pa.array(own) for own in zip(*found, strict=True)], [str(place) for place in range(len(found[0]))])
+
+
+def _family_versions(runs: Iterable[_TaskVersion]) -> dict[_TaskVersion, list[int]]:
+    """Versions of the boards of a family that have a version of a task.
+
+    A board of version N has each task in its newest version up to N. There is a board of the newest version of any task, and
+    boards of the versions of tasks that have newer ones, each among the runs of one protocol.
+
+    >>> one, two, new = (_TaskVersion(1, "dyck", *own) for own in (("dyck-1", 1), ("dyck-2", 1), ("dyck-2", 2)))
+    >>> [*_family_versions([one, new]).values()], [*_family_versions([one, two, new]).values()]
+    ([[2], [2]], [[1, 2], [1], [2]])
+    """
+    versions = sorted({*runs})
+    until = {one: other.version for one, other in pairwise(versions) if one[:3] == other[:3]}
+    boards: dict[tuple[int, str], set[int]] = {}
+    for family, own in groupby(versions, lambda one: one[:2]):
+        every = [*own]
+        boards[family] = {one.version for one in every if one in until} | {max(one.version for one in every)}
+    return {one: sorted(n for n in boards[one[:2]] if one.version <= n < until.get(one, inf)) for one in versions}
 
 
 def _uses(record: ExperimentRecord) -> Iterator[tuple[str, Use[tuple[str, str]]]]:

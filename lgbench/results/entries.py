@@ -31,7 +31,7 @@ Entry = TypeVar("Entry", bound=Hashable)
 
 
 def find_entry(name: str, known: Iterable[str]) -> str:
-    """Known entry by its full name, or by its parts: the one whose parts all other entries with these parts have, too.
+    """Known entry by its full name, or by some of its parts: of several such entries, the one whose parts all others have, too.
 
     Entries with the baseline architecture come first. Raises UsageError for no such entry or several.
 

@@ -250,8 +250,15 @@ class Results(Database):
 
     def layers(self, metric: str) -> list[int]:
         """Layers with readings of a probe; none for a number of whole models."""
-        layers = "select distinct layer from results where metric = $metric and layer is not null order by layer"
-        return [int(layer) for (layer,) in self.rows(layers, {"metric": metric})]
+        return self._places("layer", metric)
+
+    def heads(self, metric: str) -> list[int]:
+        """Heads with readings of a probe; none for a number of whole layers or models."""
+        return self._places("head", metric)
+
+    def _places(self, column: str, metric: str) -> list[int]:
+        places = f"select distinct {column} from results where metric = $metric and {column} is not null order by {column}"
+        return [int(place) for (place,) in self.rows(places, {"metric": metric})]
 
     def baseline(self, name: str | None) -> str:
         """Full name of an entry. The default baseline may have no runs."""

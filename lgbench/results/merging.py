@@ -129,13 +129,24 @@ def _copy(run: RunInFile, to: Path, done: Merged) -> None:
     done.written += 1
 
 
+def different(run_id: str, first: Path, second: Path) -> str | None:
+    """A sentence on the first different number of a run in two files; None if all common numbers are equal."""
+    place = _first_difference(_tables(first)[run_id], _tables(second)[run_id])
+    return place and f"run {run_id} in {first} and {second}: {place}"
+
+
 def compared(first: RunInFile, second: RunInFile) -> str | None:
     """A sentence on the first different number of two files of one run; None if all common numbers are equal.
 
     Metadata of two machines differ in seconds and versions, and one file may have more measurements.
     """
-    one, other = numbers_in(first.rows()), numbers_in(second.rows())
+    place = _first_difference(first.rows(), second.rows())
+    return place and f"{first.where} and {second.where}: {place}"
+
+
+def _first_difference(first: pa.Table, second: pa.Table) -> str | None:
+    one, other = numbers_in(first), numbers_in(second)
     for place in filter(other.__contains__, one):
         if repr(one[place]) != repr(other[place]):  # tells all bits of a number, and NaN is NaN
-            return f"{first.where} and {second.where}: {place} is {one[place]} and {other[place]}"
+            return f"{place} is {one[place]} and {other[place]}"
     return None

@@ -64,10 +64,17 @@ def shown(
 
 def with_own(results: Results, board: Board, inside: Inside | None = None) -> Board:
     """Board with the names of own entries, and with own runs of other protocols below."""
-    query = "select distinct protocol, task_version, entry from models where own and belongs(family, task, $name)"
+    versions = "unnest(versions_of(family, task_version, family_versions, $name, false))"
+    ran = "own and entry is not null and belongs(family, task, $name)"
+    query = f"select distinct protocol, {versions}, entry from models where {ran}"
     own = {(results.protocols[number], version, entry) for number, version, entry in results.rows(query, {"name": board.name})}
     if not own:
         return replace(board, own=())
+    named = {(protocol, entry) for protocol, _, entry in own}
+    named -= {(protocol, entry) for protocol, version, entry in own if version == board.task_version}
+    if other := sorted(f"{entry} ({protocol})" for protocol, entry in named):
+        said = f"{', '.join(other)}: left out, with runs of other versions of the tasks of {board.name}"
+        board = replace(board, incomplete=(*board.incomplete, said))
     every = [
         (header.protocol, models)
         for header, models in results.models(board.metric.name, board.name, inside=inside)

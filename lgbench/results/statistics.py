@@ -266,10 +266,10 @@ def holm(p: Floats) -> Floats:
 def deciding_seeds(
     differences: Sequence[Floats], failing: Sequence[NDArray[np.bool_]], seeds: Sequence[Sequence[int]]
 ) -> list[tuple[int, ...]]:
-    """Failing seeds, each of which changes the verdict on a difference (seeds,) when left out; for each difference.
+    """For each difference (seeds,), the failing seeds whose removal, one at a time, changes its verdict.
 
     Verdicts are corrected for all differences (Holm). `failing` marks the seeds of a difference that one of the two entries
-    has not fitted. None for a verdict that a fitted seed changes, too: it is close to the limit.
+    has not fitted. None where removing a fitted seed changes the verdict, too: it is close to the limit.
     """
     tests = [paired_t(own) for own in differences]
     tested = np.array([test.p for test in tests])
@@ -309,10 +309,12 @@ def power(seeds: int, difference: float, variance: float, alpha: float = 1 - CON
 
 
 def seeds_needed(difference: float, variance: float, alpha: float = 1 - CONFIDENCE) -> int | None:
-    """Smallest number of seeds for a power of 80 %; None above MOST_SEEDS."""
+    """Smallest number of seeds for a power of 80 %; None above MOST_SEEDS, and for a difference of 0."""
+    if difference == 0:
+        return None
     if variance == 0:
         return MIN_PAIRED_SEEDS
-    if difference == 0 or power(MOST_SEEDS, difference, variance, alpha) < POWER:
+    if power(MOST_SEEDS, difference, variance, alpha) < POWER:
         return None
     enough = range(MIN_PAIRED_SEEDS, MOST_SEEDS)  # power grows with seeds
     return MIN_PAIRED_SEEDS + bisect_left(enough, POWER, key=lambda seeds: power(seeds, difference, variance, alpha))
@@ -333,8 +335,8 @@ def standings(values: Floats, eligible: NDArray[np.bool_]) -> list[Standing]:
     """Standings of entries (E, seeds) in the order of their means, lowest and best first.
 
     The rank interval of an entry holds its true rank in 95 % of cases, for up to 51 entries (Bonferroni; Mogstad et al. 2024).
-    So the entries of best rank 1 are those that may be the best (Hsu 1984), for pairs of unequal variances. Entries that are
-    not eligible are never in the first tier.
+    An entry of best rank 1 may be the best, as in Hsu (1984), without the assumption of equal variances. Entries that are not
+    eligible are never in the first tier.
     """
     better = _better(values)
     tiers = _tiers(better, eligible)

@@ -21,6 +21,7 @@ from lgbench.results.database import packaged
 from lgbench.results.leaderboard import Inside, Results, parts
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import share_interval
+from lgbench.terminal import named_seeds
 
 LeaveOut = Callable[[str], None]
 """Receiver of a sentence for each omission of a plot."""
@@ -143,9 +144,9 @@ def _left_out(models: BoardValues, column: Column, header: BoardHeader, lines: C
         ran = models.measured[place].any((-2, -1))  # (S,)
         lost = ran & ~np.isfinite(models.columns[column][place]) if whole else ran
         if entry in lines and lost.any():
-            seeds = [str(seed) for seed, own in zip(models.seeds, lost, strict=True) if own]
-            named, lack = (f"seed {seeds[0]}", "lacks") if len(seeds) == 1 else (f"seeds {', '.join(seeds)}", "lack")
-            yield f"{named} of {entry} with {at}, which {lack} a {header.metric.name} on {where}"
+            seeds = [seed for seed, own in zip(models.seeds, lost, strict=True) if own]
+            lack = "lacks" if len(seeds) == 1 else "lack"
+            yield f"{named_seeds(seeds)} of {entry} with {at}, which {lack} a {header.metric.name} on {where}"
 
 
 def _placed(results: Results, asked: SweepRequest) -> tuple[list[SettingValue], pa.Table]:

@@ -118,8 +118,11 @@ def _missing_seeds(series: Series, runs: Sequence[ExperimentRecord], family: Ite
 def _command(task: str, record: ExperimentRecord, seeds: int) -> str:
     """Command for the runs of a task with `seeds` seeds."""
     optimizer = "" if record.optimizer == DEFAULT_OPTIMIZER else f" --optimizer {record.optimizer}"
-    protocol = record.protocol.name
-    return f"lgbench run --task {task} --arch {arch_of(record)}{optimizer} --protocol {protocol} --seeds 0:{seeds}"
+    average = ",".join(record.averagers) or "none"
+    return (
+        f"lgbench run --task {task} --arch {arch_of(record)}{optimizer} --protocol {record.protocol.name} --seeds 0:{seeds} "
+        f"--average {average}"
+    )
 
 
 RUNS = "runs"

@@ -51,7 +51,8 @@ class Tolerance:
 
 
 OTHER_ROUNDING = Tolerance(0.3)
-"""Tolerance for machines with different rounding, which moved means of models that fit on both by 0.12 at most."""
+"""Tolerance for machines with different rounding, which moved means of models that fit on both by 0.12 at most: the farthest
+of them differ by it."""
 
 
 class Distance(NamedTuple):

@@ -93,6 +93,9 @@ def test_a_confirmation_is_decided_by_its_own_seeds_alone(tmp_path):
     four = Results(write_runs(tmp_path / "four", {"arch+new": new[:4], "arch+old": former[:4]}))
     (verdict,) = decide(claim_of(tmp_path, text), four)
     assert (verdict.state, verdict.reason) == ("not run", "no seed of the claim has both entries")
+    alone = text.replace('against = "arch+old"', "value = 0.5")
+    (verdict,) = decide(claim_of(tmp_path, alone), four)
+    assert (verdict.state, verdict.reason) == ("not run", "no seed of the claim has a run of arch+new")
 
 
 @pytest.mark.parametrize("mean", [0.3, 0.495, 0.7])

@@ -186,6 +186,12 @@ def test_sql_answers_questions_in_three_formats(results_folder):
     assert "transformer+peri-norm" in shown["table"].stdout
 
 
+def test_sql_refuses_columns_of_one_name(results_folder):
+    query = "select a.value, b.value from final as a join final as b using (run_id) limit 1"
+    done = invoked("sql", query, "--results", results_folder)
+    assert done.exit_code == 2 and "several columns 'value': give each a name of its own, as in a.value as first" in done.output
+
+
 @pytest.mark.parametrize(
     ("kind", "names"),
     [

@@ -458,6 +458,7 @@ def test_a_map_has_a_row_for_each_layer(runs, tmp_path):
         (["--metric", "tvd", "--layer", "1"], "--heatmap are for probes, and tvd is measured of whole models"),
         (["--metric", "output_std", "--heatmap", "--fit"], "--heatmap draws all layers"),
         (["--metric", "output_std", "--layer", "99"], "no run has layer 99 of output_std; layers that were read: 1"),
+        (["--metric", "attention_entropy", "--head", "99"], "no run has head 99 of attention_entropy; heads that were read: 1"),
     ):
         done = invoked("plot", *words, "--results", runs / "with", "--out", out)
         assert done.exit_code == 2 and said in done.output

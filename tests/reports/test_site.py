@@ -168,6 +168,14 @@ def test_the_scripts_make_no_html_from_text(page):
         assert word not in page.files["page.js"]
 
 
+def test_a_task_named_like_its_family_has_no_board_of_its_own_beside_published_runs(tmp_path):
+    for folder, entry in (("filed", "arch+old"), ("own", "arch+new")):
+        for task in ("copying", "copying-long"):
+            write_runs(tmp_path / folder / task, {entry: around(0.3)}, task, family="copying")
+    found = Page(site.pages(Results(tmp_path / "own", tmp_path / "filed"))).index["boards"]
+    assert sorted({(place["kind"], place["name"]) for place in found}) == [("family", "copying"), ("task", "copying-long")]
+
+
 def test_the_same_results_make_the_same_bytes(page, folder, tmp_path):
     shutil.copytree(folder, tmp_path / "elsewhere")
     assert site.pages(Results(tmp_path / "elsewhere"), tasks=site_runs.DESCRIBED) == page.files

@@ -530,7 +530,7 @@ def test_a_claim_has_a_page_with_its_paper_its_runs_and_its_verdicts(visit, tmp_
     results = Results(write_runs(tmp_path / "runs", entries))
     write_claim(tmp_path, CLAIM.replace('["alpha"]', '["gamma"]'), "without-runs")
     claims = read_claims(write_claim(tmp_path, CLAIM.replace('["alpha"]', '["alpha", "beta"]')).parent)
-    page = visit("#/claims", site.pages(results, claims=claims), width=width)
+    page = visit("#/claims", site.pages(results, judged=[(claim, decide(claim, results)) for claim in claims]), width=width)
     expect(page.locator("nav a[aria-current]")).to_have_text("Claims")
     expect(page.locator("main")).to_contain_text("1 other claim has no verdict from these runs.")
     expect(page.locator(".claims li")).to_have_text([f"{claims[0].claim} {claims[0].source.paper}1 confirmed {QUICK}"])
@@ -643,7 +643,8 @@ def test_the_first_view_has_own_boards_before_families_of_other_protocols_and_cl
     write_runs(runs, {"arch+new": around(0.4)}, "beta", protocol="short", protocol_version=1)
     write_runs(runs, {f"arch+{number}": around(0.4) for number in range(14)}, "delta")
     claims = read_claims(write_claim(tmp_path / "claims").parent)
-    made = site.pages(Results(runs), claims=claims, docs="../docs")
+    results = Results(runs)
+    made = site.pages(results, judged=[(claim, decide(claim, results)) for claim in claims], docs="../docs")
     page = visit("#/", made)
     assert page.locator("h2").all_text_contents()[-2:] == ["As inputs get longer", "Which published claims hold"]
     assert page.locator(".pictures figcaption").all_text_contents() == ["alpha", "delta", "beta, protocol short/1"]

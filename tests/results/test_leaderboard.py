@@ -402,3 +402,29 @@ def test_a_metric_that_no_file_describes_is_not_offered(tmp_path):
     assert results.metric_names[0] == "tvd" and "kl" not in results.metric_names
     with pytest.raises(UsageError, match="no metric 'kl'.*known: .*tvd"):
         results.boards("kl")
+
+
+@pytest.mark.parametrize("metric", ["tvd", "accuracy"])
+def test_a_family_has_each_task_in_its_newest_version_and_an_older_one_has_a_board_of_its_own(tmp_path, metric):
+    versions = {"alpha-1": (1,), "alpha-2": (1, 2), "alpha-3": (2,)}
+    for task, version in ((task, version) for task, own in versions.items() for version in own):
+        for seed in range(2):
+            columns = {"task": task, "family": "alpha", "task_version": version, "seed": seed, "metric": metric}
+            write_rows(tmp_path / f"{task}.{version}.{seed}.parquet", simulated({8: 0.1, 16: version / 10}, **columns))
+    newest, older = Results(tmp_path).boards(metric, "alpha")
+    assert (newest.task_version, newest.tasks) == (2, 3) and (older.task_version, older.tasks) == (1, 2)
+    assert newest.rows[0].cell("OOD").mean == pytest.approx((0.1 + 0.2 + 0.2) / 3, abs=1e-4)
+    assert older.rows[0].cell("OOD").mean == pytest.approx(0.1)
+    assert not newest.incomplete and not older.incomplete
+    assert [board.task_version for board in Results(tmp_path).boards(metric, "alpha-1")] == [1]
+
+
+def test_of_two_files_of_a_run_with_different_numbers_the_first_counts_and_the_other_is_named(tmp_path):
+    write_rows(tmp_path / "a.parquet", simulated({8: 0.1, 16: 0.2}))
+    (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes())
+    assert not Results(tmp_path).left_out
+    write_rows(tmp_path / "c.parquet", simulated({8: 0.1, 16: 0.9}))
+    results = Results(tmp_path)
+    assert results.boards("tvd")[0].rows[0].cell("OOD").mean == 0.2
+    (said,) = results.left_out
+    assert "c.parquet: " in said and "is 0.2 (n 4) and 0.9 (n 4); the first counts" in said

@@ -195,7 +195,7 @@ def test_a_point_may_have_its_tasks_from_several_protocols(tmp_path):
         {width: np.mean(by_hand(ENTRIES[0], width, seeds=(0, 1))) for width in (16, 32)}, abs=1e-4
     )
     (said,) = dict.fromkeys(left_out)
-    assert said == "seeds 0, 1 of transformer+pre-norm with model.width 64, which lack a tvd on all of the 2 tasks of alpha"
+    assert said == "seeds 0 to 1 of transformer+pre-norm with model.width 64, which lack a tvd on all of the 2 tasks of alpha"
 
 
 def test_a_seed_that_lacks_a_task_is_in_no_mean_and_is_told(tmp_path):
@@ -287,7 +287,7 @@ def test_the_variance_of_the_loss_is_over_the_last_half_of_trainings_that_did_no
         expected = [np.var([1.0, 1.0 + row["setting"] * (seed + 1) / 100], ddof=1) for seed in seeds]
         assert (row["mean"], row["n"]) == (pytest.approx(np.mean(expected), rel=1e-5), len(expected))
     assert "left out: seed 0 of transformer+pre-norm with model.layers 8, which lacks a loss_variance on alpha-1\n" in said
-    assert "left out: seeds 0, 1, 2 of transformer+pre-norm with model.layers 24, which lack a loss_variance" in said
+    assert "left out: seeds 0 to 2 of transformer+pre-norm with model.layers 24, which lack a loss_variance" in said
 
 
 # Settings and their axes

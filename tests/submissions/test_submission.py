@@ -168,7 +168,7 @@ def test_tasks_and_seeds_that_lack_are_named_with_the_command_that_makes_them(ma
     found = refusals(kept, board, installed)
     assert len(found) == len(said) and all(part in sentence for part, sentence in zip(said, found, strict=True))
     task = said[0].split(" on ")[-1].split(" ")[0]
-    command = f"`lgbench run --task {task} --arch toy-table+toy-nothing --protocol short --seeds 0:5`"
+    command = f"`lgbench run --task {task} --arch toy-table+toy-nothing --protocol short --seeds 0:5 --average toy-mean`"
     assert command in found[0]
 
 

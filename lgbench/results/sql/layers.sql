@@ -15,7 +15,6 @@ with each_head as (
         head,
         seed,
         length,
-        -- the same in all files, unless something is wrong with one of them
         median(value) as value
     from scores
     where entry is not null

@@ -6,6 +6,7 @@ create table models (
     family varchar,
     task varchar,
     task_version integer,
+    family_versions integer[], -- versions of the boards of the family that have this version of the task
     protocol integer, -- number of the protocol with version and changes
     entry varchar,
     seed bigint,
@@ -37,7 +38,11 @@ where r.length is not null;
 create macro belongs(family, task, wanted) as wanted is null or family = wanted or task = wanted;
 
 -- With `apart`, every task has one, and families have none.
-create macro board_of(family, task, wanted, apart) as if(not apart and (wanted is null or family = wanted), family, task);
+create macro of_family(family, wanted, apart) as not apart and (wanted is null or family = wanted);
+create macro board_of(family, task, wanted, apart) as if(of_family(family, wanted, apart), family, task);
+
+create macro versions_of(family, task_version, family_versions, wanted, apart) as
+    if(of_family(family, wanted, apart), family_versions, [task_version]);
 
 -- Why the models of an entry and a seed cannot be ranked, over their rows of both metrics. A training that diverged is flagged
 -- for that alone: its answers are not finite because its weights are not. 'looks_ahead' is the metric's name in published run

@@ -45,7 +45,6 @@ shown as (
         head,
         length,
         bool_or(in_distribution) as in_distribution,
-        -- the same in all files, unless something is wrong with one of them
         median(value) as value
     from newest
     group by all

@@ -1,7 +1,7 @@
 -- The models that could be on the boards, one row each. Parameters $name, $apart and $protocols as in values.sql.
 select
     board_of(family, task, $name, $apart) as board,
-    task_version,
+    unnest(versions_of(family, task_version, family_versions, $name, $apart)) as task_version,
     protocol,
     entry,
     seed,

@@ -11,7 +11,10 @@
 
 -- One scan of the run files.
 with measured as (
-    select *, board_of(family, task, $name, $apart) as board
+    select
+        * exclude (task_version),
+        unnest(versions_of(family, task_version, family_versions, $name, $apart)) as task_version,
+        board_of(family, task, $name, $apart) as board
     from scores
     where metric in ($metric, 'looks_ahead', 'not_finite')
         and (on_boards or $every_step or metric <> $metric)
@@ -72,7 +75,7 @@ each_head as (
         head,
         bool_and(in_distribution) as in_distribution,
         bool_or(diverged) as diverged,
-        -- the same in all files, unless something is wrong with one of them
+        -- over the files of a run, and over runs for the context-free baseline
         median(value) as value
     from chosen
     group by all
@@ -83,7 +86,8 @@ shown as (
         * exclude (layer, head, in_distribution, diverged, value),
         bool_and(in_distribution) as in_distribution,
         bool_or(diverged) as diverged,
-        avg(value) as value
+        -- over the heads with a finite value, if any
+        coalesce(avg(value) filter (isfinite(value)), avg(value)) as value
     from each_head
     group by all
 )

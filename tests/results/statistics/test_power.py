@@ -39,7 +39,7 @@ def test_one_more_experiment_in_five_finds_nothing():
 
 
 def test_no_difference_takes_more_seeds_than_are_counted_and_no_spread_takes_the_fewest_that_a_test_has():
-    assert seeds_needed(0.0, 1.0) is None
+    assert seeds_needed(0.0, 1.0) is None and seeds_needed(0.0, 0.0) is None  # of equal entries
     assert seeds_needed(1e-6, 1.0) is None
     assert seeds_needed(0.02, 0.0) == seeds_needed(1e6, 1e-6) == 3
     assert MOST_SEEDS - 1000 < seeds_needed(2.802 / MOST_SEEDS**0.5, 1.0) <= MOST_SEEDS
