@@ -31,6 +31,7 @@ from lgbench.extensions.registry import Found, Registry
 from lgbench.measurement.causality import TOLERANCE, Predict
 from lgbench.measurement.evaluate import context_free_scores, evaluate
 from lgbench.measurement.scores import Score, reasons
+from lgbench.options import listed
 from lgbench.randomness import Random, key_of
 from lgbench.results import run_files
 from lgbench.results.file_format import digest
@@ -152,9 +153,12 @@ def planned(
 
     Raises UsageError for an invalid name, task, length, setting or seed.
     """
-    if not isinstance(name, str) or not NAME.fullmatch(name) or name in RESERVED_NAMES:
-        raise UsageError(f"a model cannot have the name {name!r}: use lower-case letters, digits and hyphens, as in my-model")
-    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        allowed = "lower-case letters, digits and hyphens, at most 100, as in my-model"
+        raise UsageError(f"a model cannot have the name {name!r}: use {allowed}")
+    if name in RESERVED_NAMES:
+        raise UsageError(f"a model cannot have the name {name!r}, which is reserved: pass another, as in name='my-{name}'")
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
         raise UsageError(f"the seed is {seed!r}, expected a whole number from 0 on")
     if other := [key for key in changed if key not in SETTABLE]:
         raise unknown("setting of a model that lgbench does not train", other[0], SETTABLE)
@@ -223,8 +227,9 @@ def _lengths(asked: Sequence[int]) -> list[int]:
 
 def _at(task: Task, lengths: Sequence[int]) -> Task:
     """Copy of a task with these lengths on boards."""
-    other = copy.copy(task)
-    vars(other)["lengths"] = tuple(lengths)  # a plugin's task may be frozen
+    # A property, as it may be in the task's class, comes before an attribute of the object. A task may be frozen.
+    kind = type(type(task).__name__, (type(task),), {"lengths": property(lambda self: tuple(lengths))})
+    object.__setattr__(other := copy.copy(task), "__class__", kind)
     return other
 
 
@@ -237,16 +242,19 @@ def evaluate_model(
     seed: int = 0,
     device: str | None = None,
     set: Mapping[str, Any] | None = None,
-    plugins: Sequence[str | Path] = (),
+    plugins: str | Path | Sequence[str | Path] = (),
     results: str | Path | None = None,
 ) -> pa.Table:
     """Rows of measurements of any model on a task, with the columns of :func:`lgbench.run`.
 
     `model` is a module, or a function, from inputs (B, T) int64 or (B, T, F) float32 to logits (B, A, V). A is T, or 1 where
-    the task asks for one answer. A module is in evaluation mode meanwhile. `lengths` are the lengths on boards, by default
-    the lengths of the protocol `standard`. Contexts equal the contexts of its runs with the same seed. `device` is by default
-    the module's device, and the CPU for a function. `set` changes evaluate.contexts, evaluate.strings, evaluate.max_length,
-    train.min_length and train.max_length. The last two are the model's training lengths, by default the task's.
+    the task asks for one answer. Inputs of a task with position ids are (B, T, 2) int64, tokens and their ids. Of a formal
+    language, some inputs are a few symbols longer than the longest length. A module is in evaluation mode meanwhile.
+
+    `lengths` are the lengths on boards, by default the lengths of the protocol `standard`. Contexts equal the contexts of its
+    runs with the same seed. `device` is by default the module's device, and the CPU for a function. `set` changes
+    evaluate.contexts, evaluate.strings, evaluate.max_length, train.min_length and train.max_length. The last two are the
+    model's training lengths, by default the task's.
 
     With a folder `results`, the rows also become a run file with the protocol `external`. Boards show the model apart from
     models trained by lgbench. The run file cannot be submitted or verified. The model's `name`, by default the name of the
@@ -258,7 +266,7 @@ def evaluate_model(
     if not callable(model):
         raise UsageError(f"the model is {model!r:.100}, expected a module or a function from inputs to logits")
     changes = {key: str(value) for key, value in (set or {}).items()}
-    registry = Registry.load(files=[Path(file) for file in plugins])
+    registry = Registry.load(files=[Path(file) for file in listed(plugins)])
     whole, took_part = planned(name_of(model) if name is None else name, task, lengths, seed, changes, registry)
     folder = None if results is None else Path(results)
     if folder is not None:
@@ -280,8 +288,7 @@ def _scores(model: Model, whole: Tested, device: torch.device) -> list[Score]:
     name = whole.record.entry
     try:
         with full_float32(), asked(model, name, whole.task, device) as predict:
-            if not isinstance(model, nn.Module):
-                _require_repeatable(predict, whole, device)
+            _require_repeatable(predict, whole, device)
             return evaluate(whole, {"raw": predict}, device)
     except LgbenchError:
         raise
@@ -291,7 +298,7 @@ def _scores(model: Model, whole: Tested, device: torch.device) -> list[Score]:
 
 @torch.no_grad()
 def _require_repeatable(predict: Predict, whole: Tested, device: torch.device) -> None:
-    """Raise Unsupported for a function with other answers to the same context, as with dropout.
+    """Raise Unsupported for a model with other answers to the same context, as with dropout.
 
     Its measurements would be noise, and its answers would seem to depend on later inputs.
     """
@@ -299,8 +306,8 @@ def _require_repeatable(predict: Predict, whole: Tested, device: torch.device) -
     inputs = draw(whole.task, longest, Random.stacked([key_of(0, "repeated", whole.task.name)], 1)).inputs.to(device)
     if not torch.allclose(predict(inputs), predict(inputs), TOLERANCE, TOLERANCE, equal_nan=True):
         raise Unsupported(
-            f"{_who(whole.record.entry)} gives other answers to the same context the second time: call model.eval() first, "
-            "since lgbench puts only modules into evaluation mode, and draw no random numbers"
+            f"{_who(whole.record.entry)} gives other answers to the same context the second time: switch off dropout, by "
+            "model.eval() for a model inside a function, and draw no random numbers"
         )
 
 

@@ -22,6 +22,7 @@ from lgbench.experiment.plan import Replanner
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.probing import probe as read_probes
+from lgbench.options import listed
 from lgbench.results import run_files
 from lgbench.results.rows import rows_of
 from lgbench.results.stored_runs import StoredRun, stored, stored_in, with_rows
@@ -77,7 +78,7 @@ def find(run: str | Path, results: str | Path, weights: str = "raw") -> StoredRu
 def _only(path: Path) -> StoredRun:
     every = [each for file in (run_files.find(path) if path.is_dir() else [path]) for each in stored(file)]
     if not every:
-        raise UsageError(f"no run file is in {path}; name a run's file, or its id")
+        raise UsageError(f"no run file is in {str(path)!r}; name a run's file, or its id")
     if len(every) > 1:
         folder = path if path.is_dir() else path.parent
         how = f"name one by its file, or by its id, such as {every[0].run_id} with --results {folder}"
@@ -122,7 +123,7 @@ def load(
     *,
     weights: str = "raw",
     results: str | Path = "results",
-    plugins: Sequence[str | Path] = (),
+    plugins: str | Path | Sequence[str | Path] = (),
     device: str = "cpu",
 ) -> LoadedModel:
     """Trained model of a run with saved weights: a module from inputs to logits, with the interface of evaluation.
@@ -134,7 +135,7 @@ def load(
     made with another version of lgbench or of a plugin than the installed version.
     """
     found = find(run, results, weights)
-    registry = Registry.load(files=[Path(path) for path in plugins], only=found.metadata.took_part)
+    registry = Registry.load(files=[Path(path) for path in listed(plugins)], only=found.metadata.took_part)
     return loaded(found, registry, device, weights)
 
 
@@ -215,7 +216,7 @@ def probe(
     probe: str | Sequence[str] = "all",
     *,
     results: str | Path = "results",
-    plugins: Sequence[str | Path] = (),
+    plugins: str | Path | Sequence[str | Path] = (),
     device: str = "cpu",
 ) -> pa.Table:
     """Readings of probes on a run with saved weights, as rows in the format of `lgbench run --probe`.
@@ -224,7 +225,7 @@ def probe(
     read. Further parameters as in :func:`lgbench.load`.
     """
     names = [probe] if isinstance(probe, str) else list(probe)
-    files = [Path(path) for path in plugins]
+    files = [Path(path) for path in listed(plugins)]
     return probe_run(find(run, results), names, lambda only: Registry.load(files=files, only=only), device)
 
 

@@ -11,12 +11,15 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 import torch
+import toys
 from helpers.commands import invoked
+from helpers.toy_registries import toys_and
 from torch import nn
 from toys import WALK
 
 import lgbench
 from lgbench.errors import RunFailed, RunFileError, Unsupported, UsageError
+from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.stored_runs import RunMetadata
@@ -251,10 +254,42 @@ def test_answers_that_are_not_sound_are_said_and_not_ranked(toys_alone, tmp_path
 
 def test_a_function_around_a_model_in_training_mode_is_told_to_call_eval(toys_alone):
     model = Perfect().train()
-    with pytest.raises(Unsupported, match=r"the model gives other answers to the same context .*: call model.eval\(\) first"):
+    with pytest.raises(
+        Unsupported, match=r"the model gives other answers to the same context .*by model.eval\(\) for a model inside"
+    ):
         walk(lambda tokens: model(tokens))
     model.eval()
     walk(lambda tokens: model(tokens))
+
+
+def test_a_module_that_draws_in_evaluation_too_is_refused(toys_alone):
+    class Drawing(Perfect):
+        def forward(self, tokens):
+            return nn.functional.dropout(self.logits[tokens])
+
+    with pytest.raises(Unsupported, match="the model drawing gives other answers to the same context the second time"):
+        walk(Drawing())
+
+
+def test_lengths_of_a_task_that_has_them_as_a_property_can_be_changed(toys_alone, monkeypatch):
+    class Own(toys.Walk):
+        name = "toy-own"
+        lengths = property(lambda self: (6, 8))
+
+    monkeypatch.setattr(Registry, "load", classmethod(lambda cls, files=(): toys_and(task=Own())))
+    settings = {key: value for key, value in FEW.items() if key != "evaluate.max_length"}
+    assert shown(lgbench.evaluate_model(uniform, "toy-own", lengths=[7, 9], set=settings)) == {7, 9}
+
+
+def test_arguments_of_the_wrong_type_are_refused(toys_alone):
+    with pytest.raises(UsageError, match="is no name of the kind task: name one as text, as in 'toy-"):
+        lgbench.evaluate_model(uniform, ["toy-walk"])
+    with pytest.raises(UsageError, match="the seed is True, expected a whole number"):
+        walk(uniform, seed=True)
+    with pytest.raises(UsageError, match="the name 'raw', which is reserved: pass another, as in name='my-raw'"):
+        walk(uniform, name="raw")
+    with pytest.raises(UsageError, match="my_norm.py"):
+        walk(uniform, plugins="./my_norm.py")
 
 
 def test_the_protocol_is_no_training(toys_alone):

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 @click.argument("kind", type=click.Choice(list(KINDS)), required=False, metavar="[KIND]")
 @options.plugin_option
 def list_names(kind: str | None, plugins: Sequence[Path]) -> None:
-    """List tasks, architectures, parts and metrics.
+    """List what is installed, by kind.
 
     Without KIND, the kinds are listed, with the number of things of each. Each line has a name and a sentence about it;
     `lgbench show NAME` says more. Metrics are a table: whether a lower or a higher value is better, the range of values, the
-    threshold of the effective length, and whether contexts or strings are measured.
+    threshold of the effective length, and what each is computed from.
     """
     from lgbench.extensions import describe
 
@@ -252,6 +252,8 @@ def selftest(device: str, out: Path, small: bool) -> None:
     from lgbench.execution.device import choose_device
 
     where = choose_device(device)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.open("a").close()  # a file that cannot be written is told before ten minutes of work
     report, holds = parts.selftest(where, parts.SMALL if small else parts.Sizes(), complain)
     out.write_text(report, encoding="utf-8")
     echo(f"report written to {out}: please attach it to an issue")

@@ -176,15 +176,19 @@ def built(build: Callable[[], object], seed: int = 0, what: str = "it") -> nn.Mo
 
 
 def accepted(places: Iterable[Place], build: Callable[[Place], Built], otherwise: str) -> list[tuple[Place, Built]]:
-    """Places that are not refused, each with what is built for it. Raises NotChecked, with a reason, if all are refused."""
-    found, reasons = [], []
+    """Places that are not refused, each with what is built for it.
+
+    If all are refused, raises NotChecked, with a reason; CheckFailed if each refusal came from another error.
+    """
+    found, refusals = [], []
     for place in places:
         try:
             found.append((place, build(place)))
         except NotChecked as refusal:
-            reasons.append(str(refusal))
+            refusals.append(refusal)
     if not found:
-        raise NotChecked(f"{otherwise}: {reasons[0]}")
+        crashed = all(refusal.__cause__ and refusal.__cause__.__cause__ for refusal in refusals)
+        raise (CheckFailed if crashed else NotChecked)(f"{otherwise}: {refusals[0]}")
     return found
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import lgbench.contracts as contracts
 from lgbench.conformance.architectures import ARCHITECTURES, OPTIONS
@@ -52,7 +53,8 @@ def _says_whether(logger: contracts.Logger) -> Outcome:
 @EXECUTORS.rule("its options are fields with simple types")
 def _has_simple_options(executor: contracts.Executor) -> None:
     for name, kind in option_types(executor).items():
-        simple = {str, int, float, bool, type(None)} >= set(get_args(kind) or (kind,))
+        kinds = set(get_args(kind)) if get_origin(kind) in (Union, UnionType) else {kind}
+        simple = {str, int, float, bool, type(None)} >= kinds
         expect(simple, f"the option {name} has the type {kind}, expected str, int, float, bool or None")
 
 
@@ -87,7 +89,8 @@ def checks_of(thing: Any, registry: Registry) -> list[Check]:
     """Checks of one object from a plugin, with further parts from the registry."""
     catalogs = [catalog for catalog in registry.catalogs().values() if isinstance(thing, catalog.contract)]
     if not catalogs:
-        raise TypeError(f"{thing!r} is nothing that a plugin provides: give an object of lgbench.Task, lgbench.NormScheme, ...")
+        remedy = f"call the class, as in {thing.__name__}()" if isinstance(thing, type) else "give a task, a norm scheme, ..."
+        raise TypeError(f"{thing!r} is nothing that a plugin provides: {remedy}")
     catalog = catalogs[0]
     declared = partial(require_declared, thing, catalog.contract)
     found: dict[str, Any] = {"it has what its contract declares": declared}

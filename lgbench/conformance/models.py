@@ -9,7 +9,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, stack_module_state, vmap
+from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
@@ -34,6 +34,7 @@ from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.measurement import causality
 from lgbench.noise import Noise
 from lgbench.randomness import Random
+from lgbench.training.population import stacked
 from lgbench.training.program import traced
 from lgbench.training.step import Gradients, Loss, one_by_one
 
@@ -218,10 +219,9 @@ def _stack(build: Build, length: int = TRAINED) -> tuple[nn.Module, Stack]:
         for module in each.modules():
             if isinstance(module, Noise):
                 module.value.copy_(numbers(*module.value.shape, seed=seed).sigmoid())
-    weights, buffers = stack_module_state(population)
+    weights, buffers = stacked(population)
     inputs = torch.stack([inputs_of(signature, length, 1, seed) for seed in range(MODELS)])
-    # Detached, because stack_module_state gives leaves that autograd would follow.
-    return model.train(), ({name: weight.detach() for name, weight in weights.items()}, buffers, inputs)
+    return model.train(), (weights, buffers, inputs)
 
 
 def _loss_of(model: nn.Module) -> Loss:

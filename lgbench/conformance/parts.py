@@ -218,9 +218,10 @@ def _takes_a_bias(attention: Attention) -> None:
 
 @ATTENTIONS.rule("logits are scaled as `spec.scale` says")
 def _scales(attention: Attention) -> Outcome:
-    for (spec, module), (_, plain) in zip(_built(attention), _built(attention, unscaled=True), strict=True):
+    unscaled = dict(_built(attention, unscaled=True))
+    for spec, module in _built(attention):
         given = _arguments(attention, spec, *_sizes(spec)[1])
-        if torch.allclose(_call(plain, given), _call(module, given), atol=1e-5):
+        if spec in unscaled and torch.allclose(_call(unscaled[spec], given), _call(module, given), atol=1e-5):
             return "it does not use spec.scale, the factor of q . k: right only for an attention without dot products"
     return None
 

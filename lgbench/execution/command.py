@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from lgbench.contracts import Demand, Executor, Logger
 from lgbench.contracts.training import option_types
-from lgbench.errors import RunFailed, UsageError, first_line, message_of, unknown
+from lgbench.errors import LgbenchError, RunFailed, UsageError, first_line, message_of, unknown
 from lgbench.execution.device import Execution, choose_device
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import tuning_run
@@ -80,7 +81,7 @@ def run(*args: Any, **options: Any) -> pa.Table:
 def with_functions(options: RunOptions) -> RunOptions:
     """Options with names of architectures in place of functions in files, which become plugin files."""
     names, files = take_functions(listed(options.arch))
-    return replace(options, arch=names, plugins=[*options.plugins, *files])
+    return replace(options, arch=names, plugins=[*listed(options.plugins), *files])
 
 
 PASSED_ON = ("LGBENCH_PLUGINS", "LGBENCH_TRACE")
@@ -145,7 +146,13 @@ class Command:
         options, gpu = self.options, choose_device(self.options.device).type == "cuda"
         environ = ONE_THREAD | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         demand = Demand(options.workers, gpu, environ, folder.resolve() / f".{self.executor.name}")
-        with self.executor.open(demand) as pool:
+        with ExitStack() as opened:
+            try:
+                pool = opened.enter_context(self.executor.open(demand))
+            except LgbenchError:
+                raise
+            except Exception as error:  # a plugin's code may raise anything
+                raise UsageError(f"the executor {self.executor.name} cannot be used: {message_of(error)}") from error
             run_files.require_writable(folder)
             execution = Execution.of(replace(options, workers=pool.workers, save_weights=save_weights))
             plugins = {path: parted(path)[0].read_bytes() for path in map(Path, options.plugins)}

@@ -319,8 +319,8 @@ def _reading(code: Position, ids: CurrentIds, count: int) -> Position:
         )
 
     def told(make: Callable[..., Any]) -> Callable[..., Any]:
-        def made(*arguments: Any) -> WithIds | None:
-            module = make(*arguments)
+        def made(*arguments: Any, **named: Any) -> WithIds | None:
+            module = make(*arguments, **named)
             return None if module is None else WithIds(module, ids)
 
         return made

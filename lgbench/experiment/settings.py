@@ -72,8 +72,8 @@ def chosen_options(
     Raises UsageError for an unknown option and for a value out of range.
     """
     own = task.model if section == "model" else {}
-    # The run id hashes the written value, so a task's 2 for an option with the default 1.0 becomes 2.0, as a user's 2 does.
-    own = {name: float(v) if isinstance(defaults[name], float) else v for name, v in own.items() if name in defaults}
+    # As a user's text, since the run id hashes the written value: 2 for an option with the default 1.0 becomes 2.0.
+    own = {name: parse_value(f"model.{name}", str(v), defaults[name]) for name, v in own.items() if name in defaults}
     options = defaults | own
     for key, text in changes.items():
         found, _, name = key.partition(".")

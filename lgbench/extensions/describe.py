@@ -53,7 +53,7 @@ class Sample(NamedTuple):
 
 
 def summaries(kind: str, registry: Registry) -> list[tuple[str, str]]:
-    """Name and first sentence of each object of one kind."""
+    """Name and first paragraph of each object of one kind."""
     items: Iterable[Any] = PROTOCOLS.values() if kind == "protocols" else registry.catalogs()[KINDS[kind]]
     return [(item.name, about(item).partition("\n")[0]) for item in items]
 
@@ -100,17 +100,24 @@ def trained_lengths(task: Task) -> str:
 def samples(task: Task) -> list[Sample]:
     """Contexts up to an answer, drawn with seed 0: up to the last, or to one in the middle where marked positions answer.
 
-    Raises UsageError if the draw fails.
+    Raises UsageError for a failed draw, and for an invalid batch.
     """
-    from lgbench.randomness import Random, key_of  # imports torch
+    try:
+        return _samples(task)
+    except Exception as error:  # a plugin's code may raise anything
+        failed = f"{task.name} cannot be shown: drawing contexts failed with {message_of(error)}"
+        raise UsageError(f"{failed}; `lgbench check` with the name of its plugin says more") from error
+
+
+def _samples(task: Task) -> list[Sample]:
+    from lgbench.experiment.contexts import problem  # imports torch
+    from lgbench.randomness import Random, key_of
 
     length = max(SAMPLE_LENGTH, task.train_lengths[0])
     length = min(length, task.max_length or length)
-    try:
-        batch = task.sample(length, Random.stacked([key_of(0, "show", task.name)], SAMPLES))
-    except Exception as error:  # a plugin's code may raise anything
-        failed = f"{task.name} cannot be shown: drawing contexts of length {length} failed with {message_of(error)}"
-        raise UsageError(f"{failed}; `lgbench check` with the name of its plugin says more") from error
+    batch = task.sample(length, Random.stacked([key_of(0, "show", task.name)], SAMPLES))
+    if flaw := problem(task, batch, SAMPLES):
+        raise UsageError(flaw)
     answers, marked = batch.distribution.shape[1], task.signature.answers is Answers.MARKED
     found = []
     for index, context in enumerate(batch.inputs):
@@ -156,12 +163,12 @@ def page(name: str, registry: Registry) -> str:
     members = [task for task in registry.tasks if task.family == name]
     pages = [_task_page(task) for task in members] or [_page(kind, item, registry) for kind, item in _found(name, registry)]
     if not pages:
-        from lgbench.extensions.registry import not_installed
+        from lgbench.extensions.registry import ANYTHING, not_installed
 
         known = {task.family for task in registry.tasks}
         for kind in KINDS:
             known |= {name for name, _ in summaries(kind, registry)}
-        raise not_installed("task, part, metric or protocol", name, known)
+        raise not_installed(ANYTHING, name, known)
     return "\n\n".join("\n".join(lines) for lines in pages)
 
 
@@ -241,7 +248,10 @@ def _computed_from(metric: Measurement, tasks: Iterable[Task]) -> str:
     """Source of a metric's data, with the kind of task where sources differ."""
     sources: dict[bool, set[str]] = {True: set(), False: set()}
     for task in tasks:
-        sources[isinstance(task, Language)].add(metric.source(task) or "nothing")
+        try:
+            sources[isinstance(task, Language)].add(metric.source(task) or "nothing")
+        except Exception as error:  # a plugin's code may raise anything
+            return f"unknown, since its `source` failed on {task.name} with {message_of(error)}"
     of_languages, of_others = (" or ".join(sorted(sources[language])) for language in (True, False))
     if of_languages and of_others and of_languages != of_others:
         return f"{of_languages} of languages, {of_others} of other tasks"

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lgbench.contracts import NAME, Answers, Architecture, Model, Parts, Signature, Tokens
-from lgbench.errors import PluginError, Unsupported, UsageError, lacks_memory, message_of, unknown
+from lgbench.errors import PluginError, Unsupported, UsageError, lacks_memory, located, unknown
 from lgbench.extensions.loading import PluginSource, file_source, parted
 from lgbench.hookspecs import hookimpl
 
@@ -87,7 +87,9 @@ class BuiltByFunction(Architecture):
 
     def __init__(self, path: Path, function: Function) -> None:
         self.name = name_of(path)
-        self.about = (inspect.getdoc(function) or f"A model that {path.name} builds.").partition("\n\n")[0]
+        # Not inspect.getdoc, by which a class without a docstring has that of nn.Module.
+        said = inspect.cleandoc(function.__doc__ or "") or f"A model that {path.name} builds."
+        self.about = said.partition("\n\n")[0]
         self._where, self._function = path.name, function
         taken = [p for p in inspect.signature(self.build).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
         options = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
@@ -105,7 +107,7 @@ class BuiltByFunction(Architecture):
         except Unsupported:  # its message is the reason
             raise
         except Exception as error:  # such as a function for tokens alone, given vectors by `lgbench check`
-            raise Unsupported(f"building the model failed with {message_of(error)}") from error
+            raise Unsupported(f"building the model failed with {located(error)}") from error
         if not isinstance(model, nn.Module):
             raise Unsupported(f"{self._where} returned {type(model).__name__}, expected a torch.nn.Module")
         self._require_logits(model, signature, CONTEXTS, parts.train_positions)
@@ -135,7 +137,7 @@ class BuiltByFunction(Architecture):
         except Exception as error:  # a stranger's model may raise anything
             if lacks_memory(error):
                 return
-            why = message_of(error)
+            why = located(error)
             shape = tuple(given.shape)
             raise Unsupported(f"the model of {self._where} fails on inputs of the shape {shape}: {why}{advice}") from error
         require_logits(f"the model of {self._where}", logits, given.shape[:2], signature)
@@ -174,6 +176,6 @@ def _function(module: ModuleType, name: str) -> Function:
     """Function of a module by name. Raises PluginError with the known functions for an unknown name."""
     found: Function | None = getattr(module, name, None)
     if not callable(found):
-        own = [value for value in vars(module).values() if inspect.isfunction(value) and value.__module__ == module.__name__]
-        raise PluginError(str(unknown("function", name, (function.__name__ for function in own))))
+        own = (named for named, value in vars(module).items() if callable(value) and value.__module__ == module.__name__)
+        raise PluginError(str(unknown("function", name, own)))
     return found

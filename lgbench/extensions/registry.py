@@ -109,6 +109,8 @@ class Catalog(Generic[Item]):
         ) + (f", or use {labels} for that of the file" if labels else "")
 
     def _find(self, name: str) -> Found[Item] | None:
+        if not isinstance(name, str):
+            raise UsageError(f"{name!r:.100} is no name of the kind {self.kind}: name one as text, as in {self.names()[0]!r}")
         plain, _, stamp = name.partition("~")
         found = [each for each in self._items.get(plain, []) if each.origin.stamp == stamp] if stamp else self._named(plain)
         found = found or self._unlisted(plain, stamp)
@@ -200,18 +202,25 @@ def _hints(contract: type) -> Mapping[str, Any]:
 
 def not_installed(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Error for a name of no installed plugin: with the package that has it, or else with the nearest known name."""
-    for package, url in _packages(name):
-        return UsageError(f"no {kind} {name!r} is installed; {name} is in {package}: {_installing(package, url)}")
+    for package, url, own in _packages(name):
+        if own in kind or kind == ANYTHING:
+            return UsageError(f"no {kind} {name!r} is installed; {name} is in {package}: {_installing(package, url)}")
+        return UsageError(f"no {kind} {name!r}: {name} is of the kind {own}, in {package}")
     return unknown(kind, name, known)
 
 
-def _packages(name: str) -> list[tuple[str, str]]:
-    """Name and address of each listed package that provides a name."""
+ANYTHING = "object"
+"""Kind in the error of a command that takes names of all kinds."""
+
+
+def _packages(name: str) -> list[tuple[str, str, str]]:
+    """Name and address of each listed package that provides a name, with the kind."""
     listed = tomllib.loads(DIRECTORY.read_text(encoding="utf-8"))["plugin"]
     return [
-        (package["name"], package["url"])
+        (package["name"], package["url"], kind)
         for package in listed
-        if any(name in names for names in package.values() if isinstance(names, list))
+        for kind, names in package.items()
+        if isinstance(names, list) and name in names
     ]
 
 
@@ -323,7 +332,10 @@ class Registry:
 
     def add(self, module: ModuleType | object, name: str, distribution: Distribution) -> Plugin:
         """Add the objects of an imported plugin. An error is kept in :attr:`Plugin.error`."""
-        return self.take(loading.PluginSource(name, distribution, lambda: None, lambda: module))
+        file = getattr(module, "__file__", None)
+        return self.take(
+            loading.PluginSource(name, distribution, lambda: Path(file).read_bytes() if file else None, lambda: module)
+        )
 
     def loaded(self) -> tuple[Distribution, ...]:
         """Distributions of all usable plugins, sorted by name."""

@@ -265,7 +265,7 @@ def bars(answers: Sequence[str], p: Sequence[float], right: Sequence[float] | No
         sums = ", ".join(
             f"{name} {sum(v for place, v in enumerate(values) if place not in shown):.4f}" for name, values in columns.items()
         )
-        console.print(f"and {left} more answers, which have together {sums}", highlight=False)
+        console.print(f"and {counted(left, 'more answer')}, together {sums}", highlight=False)
 
 
 def _most(distributions: Sequence[Sequence[float]]) -> list[int]:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import pairwise
 
 import torch
-from torch import Tensor
-from torch.func import stack_module_state
+from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from lgbench.contracts import Answers, Schedule, State, Weights
@@ -47,10 +46,9 @@ class Population:
         Calls `say` with a sentence for models without a stacked gradient.
         """
         fresh = [experiment.build() for experiment in experiments]
-        params, buffers = stack_module_state(fresh)
+        params, buffers = stacked(fresh)
         frozen = {name for name, p in fresh[0].named_parameters() if not p.requires_grad}
-        # Detached, because stack_module_state gives leaves of autograd.
-        trained = [params[name].detach() for name in params if name not in frozen]
+        trained = [tensor for name, tensor in params.items() if name not in frozen]
         if not trained:
             raise ValueError(f"{experiments[0].entry} has no parameters to train")
         self.skeleton = fresh[0]
@@ -58,7 +56,7 @@ class Population:
         self.layout = Layout(
             [name for name in params if name not in frozen], [p.shape[1:] for p in trained], [p.dtype for p in trained]
         )
-        self.buffers = {name: t.detach().to(device) for name, t in (params | buffers).items() if name not in self.layout.names}
+        self.buffers = {name: t.to(device) for name, t in (params | buffers).items() if name not in self.layout.names}
         models = len(experiments)
         rows = torch.cat([p.reshape(models, -1) for p in trained], 1).to(device)  # a parameter may be a single number
         training, optimizer = experiments[0].train, experiments[0].optimizer
@@ -172,6 +170,16 @@ class Population:
         return {**fields, "curve": self.curve} | {
             name: tensor for prefix, state in states.items() for name, tensor in _named(prefix, state).items()
         }
+
+
+def stacked(models: Sequence[nn.Module]) -> tuple[Weights, Weights]:
+    """Copies of the parameters and of the buffers of models of one shape, each tensor with a leading dimension for the model.
+
+    Models may have different classes, unlike in torch.func.stack_module_state: a class may be defined where it is built.
+    """
+    every = [dict(model.named_parameters()) for model in models], [dict(model.named_buffers()) for model in models]
+    params, buffers = ({name: torch.stack([each[name].detach() for each in own]) for name in own[0]} for own in every)
+    return params, buffers
 
 
 class Compiled:

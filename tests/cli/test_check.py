@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from functools import partial
 from itertools import groupby
@@ -276,8 +277,24 @@ def test_a_module_that_cannot_be_used_is_refused_with_the_reason():
         checks(ModuleType("empty"))
 
 
+def test_a_function_that_fails_on_every_signature_fails_its_checks(tmp_path, toys_alone):
+    file = tmp_path / "broken.py"
+    file.write_text("def build(signature):\n    raise ValueError('shapes do not fit')\n")
+    done = invoked("check", f"{file}:build")
+    assert (
+        done.exit_code == 1 and "it is built for no signature: building the model failed with ValueError: shapes" in done.output
+    )
+
+
+def test_a_module_for_another_contract_fails_as_its_file_does(tmp_path, monkeypatch):
+    (tmp_path / "for_tomorrow.py").write_text('LGBENCH_CONTRACT = "9.0"\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match="9.0"):
+        checks(importlib.import_module("for_tomorrow"))
+
+
 def test_a_class_in_the_place_of_an_object_is_refused():
-    with pytest.raises(TypeError, match="is nothing that a plugin provides: give an object of lgbench.Task, "):
+    with pytest.raises(TypeError, match=r"is nothing that a plugin provides: call the class, as in Walk\(\)"):
         checks(toys.Walk)
 
 

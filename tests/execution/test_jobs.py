@@ -123,6 +123,15 @@ def test_jobs_that_are_lost_each_time_are_a_sentence(tmp_path, toys_alone):
     ]
 
 
+def test_an_executor_that_cannot_be_opened_is_a_sentence(tmp_path, toys_alone):
+    class Closed(Here):
+        def open(self, demand):
+            raise ImportError("no module named dask")
+
+    with pytest.raises(UsageError, match="the executor here cannot be used: ImportError: no module named dask"):
+        carried_out(Closed(), "toy-table", tmp_path)
+
+
 def test_an_error_in_a_job_names_its_place(tmp_path, toys_alone):
     outcome, _ = carried_out(Here(), "toy-broken", tmp_path, "toy-walk")
     assert isinstance(outcome.failed[0], RunFailed) and Path(toys.__file__).name in str(outcome.failed[0])

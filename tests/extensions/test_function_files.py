@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.commands import invoked
+from helpers.plain_training import CPU
 from helpers.planning import plan_of
 
 import lgbench
@@ -17,6 +18,7 @@ from lgbench.extensions.function_files import take_functions
 from lgbench.extensions.registry import Registry
 from lgbench.submissions.inspection import found_in, inspected
 from lgbench.submissions.submission import submit
+from lgbench.training.population import Population
 
 MODEL = """
 import torch
@@ -106,6 +108,21 @@ def test_its_keyword_parameters_are_options_of_the_model(toys_alone, file):
     assert "did you mean 'model.width'" in refusal(file, "build", **{"model.widht": "3"})
 
 
+def test_a_class_without_a_docstring_is_not_described_by_that_of_torch(toys_alone, file):
+    file.write_text(MODEL + "class TinyNet(Net):\n    def __init__(self, signature):\n        super().__init__(3, 3, 2)\n")
+    assert planned(file, "TinyNet")[0].architecture.about == "A model that my_model.py:TinyNet builds."
+
+
+def test_a_model_whose_class_is_made_where_it_is_built_trains_with_several_seeds(toys_alone, file):
+    body = "def f(signature):\n    class Own(Net):\n        pass\n    return Own(3, 3, 2)\n"
+    file.write_text(f"{MODEL}\n{body}")
+    (first,) = planned(file, "f")
+    population = Population([first, first.with_seed(1)], CPU)
+    for seed in (0, 1):
+        of_one = Population([first.with_seed(seed)], CPU)
+        assert torch.equal(population.state.weights[seed], of_one.state.weights[0])
+
+
 def test_a_file_without_the_name_of_a_function_is_told_in_a_sentence():
     with pytest.raises(UsageError, match=r"'\./my_model\.py' is a file: name a function .* as in \./my_model\.py:build"):
         take_functions(["pre-norm", "./my_model.py"])
@@ -119,7 +136,7 @@ def test_a_function_may_have_any_name_and_may_be_a_class(toys_alone, file):
 @pytest.mark.parametrize(
     ("function", "body", "said"),
     [
-        ("biuld", "", "no function 'biuld'; did you mean 'build'? known: build"),
+        ("biuld", "", "no function 'biuld'; did you mean 'build'? known: Net, build"),
         ("f", "def f(signature): return {}", "my_model.py:f returned dict, expected a torch.nn.Module"),
         (
             "f",
@@ -133,7 +150,7 @@ def test_a_function_may_have_any_name_and_may_be_a_class(toys_alone, file):
             "the type torch.int64",
         ),
         ("f", "def f(signature): return nn.LSTM(3, 3)", "the model of my_model.py:f fails on inputs of the shape (2, 6): "),
-        ("f", "def f(signature): raise RuntimeError('no luck')", "building the model failed with RuntimeError: no luck"),
+        ("f", "def f(signature): raise RuntimeError('no luck')", "building the model failed with RuntimeError: no luck ("),
         ("f", "from lgbench import Unsupported\ndef f(s): raise Unsupported('too odd')", "cannot be run on toy-walk: too odd"),
         ("f", "def f(signature, *, width): pass", "the option width of my-model-f has no default"),
         ("f", "def f(: pass", "SyntaxError"),

@@ -210,11 +210,18 @@ def test_a_part_or_task_of_a_pack_is_named_with_the_command_that_installs_it(toy
         find_tasks(["parity-check"], toy_registry)
 
 
+def test_the_name_of_another_kind_is_told_with_its_kind(toy_registry):
+    for find, kind in ((find_tasks, "architecture"), (find_entries, "task")):
+        with pytest.raises(UsageError) as refused:
+            find(["lstm" if kind == "architecture" else "parity-check"], toy_registry)
+        assert f"is of the kind {kind}, in lgbench-" in str(refused.value) and "pip" not in str(refused.value)
+
+
 def test_elsewhere_the_command_has_the_whole_path_and_without_a_checkout_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert f"pip install {ROOT}/plugins/contrib/lgbench-positions" in str(registries.not_installed("part", "rope", []))
+    assert f"pip install {ROOT}/plugins/contrib/lgbench-positions" in str(registries.not_installed("position", "rope", []))
     monkeypatch.setattr(registries, "ROOT", tmp_path)
-    said = str(registries.not_installed("part", "rope", []))
+    said = str(registries.not_installed("position", "rope", []))
     assert said.endswith("pip install ./plugins/contrib/lgbench-positions, in a checkout of lgbench")
 
 

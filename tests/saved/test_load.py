@@ -102,7 +102,7 @@ def test_a_run_is_named_by_file_folder_or_id(saved_runs, tmp_path):
         ("0123456789abcdef", "no run 0123456789abcdef in {folder}"),
         ("{folder}", "{folder} has 2 runs: name one by its file, or by its id, such as"),
         ("nothing.parquet", "no run file 'nothing.parquet': name one that `lgbench run --save-weights` wrote"),
-        ("{empty}", "no run file is in {empty}"),
+        ("{empty}", "no run file is in '{empty}'"),
     ],
 )
 def test_a_name_of_no_run_is_told_in_a_sentence(saved_runs, tmp_path, run, said):

@@ -141,4 +141,4 @@ def test_of_many_answers_the_most_probable_are_shown_in_order_and_the_rest_is_su
     said = out.getvalue()
     names = [line.split()[0] for line in said.splitlines() if line.startswith(" t")]
     assert names == ["t0", *(f"t{i}" for i in range(25, 40))] and len(names) == MAX_ROWS
-    assert f"and 24 more answers, which have together p {sum(p[1:25]):.4f}, p* 0.0000" in said
+    assert f"and 24 more answers, together p {sum(p[1:25]):.4f}, p* 0.0000" in said
