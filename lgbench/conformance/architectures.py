@@ -31,22 +31,16 @@ ARCHITECTURES = Rules[[contracts.Architecture, DefaultParts]]()
 OPTIONS = Rules[[contracts.Configurable]]()
 
 
-def _reachable(
-    function: Callable[..., Any], thing: contracts.Configurable | contracts.Architecture, given: int
-) -> dict[str, Any]:
-    """Options of a method, with their defaults.
+def _reachable(function: Callable[..., Any], owner: str, given: int) -> dict[str, Any]:
+    """Options of a method, with their defaults. Raises CheckFailed or UsageError for an option out of reach of `--set`.
 
-    Raises CheckFailed or UsageError for an option out of reach of `--set`, and for a range of no option. given: number of
-    parameters that the harness fills by position.
+    given: number of parameters that the harness fills by position.
     """
     parameters = inspect.signature(function).parameters.values()
     names = ", ".join([p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][given:])
     method = function.__name__
     expect(not names, f"`--set` cannot reach {names} of {method}: put a star before, as in {method}(..., *, {names})")
-    found = options_of(function, thing.name)
-    unknown = ", ".join(thing.ranges.keys() - found)
-    expect(not unknown, f"`ranges` has {unknown}, and the options are {', '.join(found) or 'none'}")
-    return found
+    return options_of(function, owner)
 
 
 def _others(value: OptionValue, stated: tuple[float, float] | None) -> list[OptionValue]:
@@ -81,7 +75,7 @@ def _accepted(
 
 @OPTIONS.rule("its options can be set")
 def _can_be_set(thing: contracts.Configurable) -> Outcome:
-    defaults = _reachable(thing.configured, thing, 0)
+    defaults = _reachable(thing.configured, thing.name, 0)
     before = _content(thing)
     expect(
         _same(thing.configured(**defaults), thing), "`configured` with the defaults gives another thing than the plugin does"
@@ -144,7 +138,7 @@ def _names_its_parts(architecture: contracts.Architecture, parts: DefaultParts) 
 
 @ARCHITECTURES.rule("its options can be set")
 def _has_options(architecture: contracts.Architecture, parts: DefaultParts) -> Outcome:
-    defaults = _reachable(architecture.build, architecture, 2)
+    defaults = _reachable(architecture.build, architecture.name, 2)
     if not defaults:
         return None
     signature = served(lambda signature: architecture.build(signature, parts()))[0][0]
