@@ -43,6 +43,7 @@ from lgbench.extensions.function_files import BuiltByFunction
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Found, Registry
 from lgbench.options import RunOptions, listed
+from lgbench.terminal import counted
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,9 @@ def plan(options: RunOptions, registry: Registry) -> Plan:
             refusals[f"{name} cannot be run on {task.label}: {why}"] = None
         else:
             experiments |= dict.fromkeys(map(first.with_seed, seeds))
-            if first.averagers and (every := first.train.average_every) > (steps := first.train.steps):
-                notes[f"training has {steps} steps, and averages, updated every {every}, keep the first weights"] = None
+            if first.averagers and (every := first.train.average_every) > first.train.steps:
+                steps = counted(first.train.steps, "step")
+                notes[f"training has {steps}, and averages, updated every {every}, keep the first weights"] = None
             if first.drops_position_ids:
                 lacks = "takes no position code and reads no position ids"
                 notes[f"{name} {lacks}, so it gets the tokens of {task.label} alone"] = None
