@@ -104,7 +104,7 @@ def _comparison(board: BoardHeader, models: BoardValues, first: str, second: str
     sentences = [
         _judged(board, first, second, mean),
         *_exception(mean),
-        *([_outlook(planned, mean)] if planned else []),
+        *([_outlook(planned)] if planned else []),
         _at_lengths(lengths),
     ]
     verdict = unsound or " ".join(sentences)
@@ -162,7 +162,7 @@ def _planned(metric: Metric, models: BoardValues, first: str, second: str, tests
     return Planned(of_interest, statistics.seeds_needed(of_interest, found.variance.item(), (1 - CONFIDENCE) / tests))
 
 
-def _outlook(planned: Planned, mean: Difference) -> str:
+def _outlook(planned: Planned) -> str:
     """One sentence on the number of seeds for a decision."""
     if planned.seeds is None:
         return f"More than {MOST_SEEDS:,} seeds would be needed to find a difference of {planned.difference:g}."

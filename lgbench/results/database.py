@@ -46,8 +46,8 @@ class Database:
         self.records: dict[str, ExperimentRecord] = {}
         self._file_of: dict[str, Path] = {}
         """First file of each run."""
-        self._repeated: list[tuple[str, str]] = []
-        """File and run id of each run with other numbers in an earlier file."""
+        self._differing: list[tuple[Path, str]] = []
+        """File and run id of each run with other numbers in an earlier file, which counts."""
         self._measurements: dict[bytes, None] = {}  # each text once, for thousands of runs have the same
         if not self.folder.is_dir():
             missing = f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another"
@@ -68,13 +68,10 @@ class Database:
         self.connection.execute("set parquet_metadata_cache = true")
         paths = ", ".join(map(_quoted, self.paths))
         # Else a folder named a=b would be a column.
-        every = f"from read_parquet([{paths}], hive_partitioning = false"
-        if self._repeated:
-            left_out = ", ".join(f"({_quoted(path)}, {_quoted(run_id)})" for path, run_id in self._repeated)
-            every = f"select * exclude (filename) {every}, filename = true) where (filename, run_id) not in ({left_out})"
-        else:
-            every += ")"
-        self.connection.execute(f"create view results as {every}")
+        every = f"select * exclude (filename) from read_parquet([{paths}], hive_partitioning = false, filename = true)"
+        left_out = ", ".join(f"({_quoted(str(path.absolute()))}, {_quoted(run_id)})" for path, run_id in self._differing)
+        counted = f"where (filename, run_id) not in ({left_out})" if left_out else ""
+        self.connection.execute(f"create view results as {every} {counted}")
         self.connection.execute(packaged("final"))
         self.connection.execute(packaged("models"))
 
@@ -84,9 +81,10 @@ class Database:
         except RunFileError as error:
             self.left_out.append(str(error))
         else:
-            self._compare(path, [run.run_id for run in runs])
+            own = {run.run_id: run.metadata.experiment for run in runs}
+            self._compare(path, own)
             self.files.append(path)
-            self.records.update((run.run_id, run.metadata.experiment) for run in runs)
+            self.records.update((run_id, record) for run_id, record in own.items() if (path, run_id) not in self._differing)
             self._measurements.update(dict.fromkeys(bytes(run.metadata.measurements) for run in runs))
 
     def _compare(self, path: Path, run_ids: Iterable[str]) -> None:
@@ -95,7 +93,7 @@ class Database:
             first = self._file_of.setdefault(run_id, path)
             # Copies of a file are frequent, and comparing all their runs takes minutes.
             if first != path and not cmp(first, path, shallow=False) and (other := different(run_id, first, path)):
-                self._repeated.append((str(path.absolute()), run_id))
+                self._differing.append((path, run_id))
                 self.left_out.append(f"{other}; the first counts")
 
     @property

@@ -5,8 +5,9 @@ Every file is written whole, weights before their run: after an interruption the
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow as pa
 from lgbench.atomic_files import created
 from lgbench.errors import RunFileError, UsageError
 from lgbench.results import run_files
-from lgbench.results.file_format import PackedRun, numbers_in
+from lgbench.results.file_format import Number, PackedRun, numbers_in
 from lgbench.results.run_files import SavedWeights, saved_by
 
 PARTS = ("", run_files.TUNING)
@@ -130,8 +131,11 @@ def _copy(run: RunInFile, to: Path, done: Merged) -> None:
 
 
 def different(run_id: str, first: Path, second: Path) -> str | None:
-    """A sentence on the first different number of a run in two files; None if all common numbers are equal."""
-    place = _first_difference(_tables(first)[run_id], _tables(second)[run_id])
+    """A sentence on the first different number of a run in two files; None if all common numbers are equal in float32.
+
+    The package of published runs has some numbers in float32.
+    """
+    place = _first_difference(_tables(first)[run_id], _tables(second)[run_id], _alike)
     return place and f"run {run_id} in {first} and {second}: {place}"
 
 
@@ -140,13 +144,18 @@ def compared(first: RunInFile, second: RunInFile) -> str | None:
 
     Metadata of two machines differ in seconds and versions, and one file may have more measurements.
     """
-    place = _first_difference(first.rows(), second.rows())
+    place = _first_difference(first.rows(), second.rows(), lambda one, other: repr(one) == repr(other))  # all bits; NaN is NaN
     return place and f"{first.where} and {second.where}: {place}"
 
 
-def _first_difference(first: pa.Table, second: pa.Table) -> str | None:
+def _first_difference(first: pa.Table, second: pa.Table, equal: Callable[[Number, Number], bool]) -> str | None:
     one, other = numbers_in(first), numbers_in(second)
-    for place in filter(other.__contains__, one):
-        if repr(one[place]) != repr(other[place]):  # tells all bits of a number, and NaN is NaN
-            return f"{place} is {one[place]} and {other[place]}"
-    return None
+    differing = (place for place in one if place in other and not equal(one[place], other[place]))
+    return next((f"{place} is {one[place]} and {other[place]}" for place in differing), None)
+
+
+def _alike(one: Number, other: Number) -> bool:
+    """Whether two numbers are equal in float32."""
+    if one.value is None or other.value is None or one.n != other.n:
+        return one == other
+    return repr(one) == repr(other) or math.isclose(one.value, other.value, rel_tol=2**-23, abs_tol=1e-37)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
 
 import numpy as np
@@ -15,7 +16,7 @@ import lgbench_measurements
 from lgbench.errors import UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results import run_files
-from lgbench.results.leaderboard import Results
+from lgbench.results.leaderboard import EVERYWHERE, Results
 from lgbench.results.metrics import descriptions
 from lgbench.results.predictors import MIN_ENTRIES, _predictor, _spearman, probed
 
@@ -201,3 +202,12 @@ def test_several_protocols_are_apart_and_the_table_is_of_one(tmp_path):
     shown = command("--results", tmp_path)
     assert "short/1: rank" in shown.output and "quick/1: rank" not in shown.output
     assert "there are also runs of quick/1" in shown.output
+
+
+def test_a_head_without_a_finite_reading_hides_no_other(tmp_path):
+    rows = simulated({8: 0.1, 16: 0.2})
+    for head, value in ((1, 3.0), (2, math.inf)):
+        rows += simulated({8: value, 16: value}, metric="attention_entropy", layer=1, head=head)
+    write_rows(tmp_path / "run.parquet", rows, measurements=TOLD)
+    ((_, models),) = Results(tmp_path).models("attention_entropy", inside=EVERYWHERE)
+    assert models.columns["length", 16].tolist() == [[3.0]]

@@ -232,3 +232,4 @@ def test_the_package_gives_the_newest_boards_of_the_checkout_in_at_most_5_mb(tmp
     every = "select distinct task, entry from results where protocol = 'standard' order by all"
     filed, kept = (Results(folder).connection.execute(every).fetchall() for folder in (PUBLISHED, tmp_path / "installed"))
     assert kept == filed
+    assert not Results(PUBLISHED, tmp_path / "installed").left_out
