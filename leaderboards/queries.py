@@ -8,7 +8,6 @@ it reads the one of `factors.PROTOCOL`, raw weights, and OOD TVD, the mean over 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, cached_property
 from typing import Literal
 
@@ -112,15 +111,9 @@ class Queries:
     def without(self, expected: Judgement, first: str, second: str, family: str, task: str) -> str:
         """Difference of two entries over the tasks of a family except one."""
         ((_, models),) = self.results.models(PRIMARY_METRIC, family, PROTOCOL)
-        kept = [place for place, name in enumerate(models.tasks) if name != task]
-        models = replace(
-            models,
-            tasks=tuple(models.tasks[place] for place in kept),
-            values=models.values[:, :, kept],
-            measured=models.measured[:, :, kept],
-            in_distribution=models.in_distribution[kept],
-        )
-        one, other = models.column(models.ranked_by, [find_entry(entry, models.entries) for entry in (first, second)])
+        entries = [models.entries.index(find_entry(entry, models.entries)) for entry in (first, second)]
+        kept = [name != task for name in models.tasks]
+        one, other = models.values[entries][:, :, kept][..., ~models.in_distribution.all(0)].mean((2, 3))
         return _paired(expected, one - other, f"{first} against {second} on {family} without {task}")
 
     def since(

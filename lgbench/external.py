@@ -227,7 +227,7 @@ def _lengths(asked: Sequence[int]) -> list[int]:
 
 def _at(task: Task, lengths: Sequence[int]) -> Task:
     """Copy of a task with these lengths on boards."""
-    # A property, as it may be in the task's class, comes before an attribute of the object. A task may be frozen.
+    # In a subclass: the lengths of a task may be a property of its class, which hides an attribute, and a task may be frozen.
     kind = type(type(task).__name__, (type(task),), {"lengths": property(lambda self: tuple(lengths))})
     object.__setattr__(other := copy.copy(task), "__class__", kind)
     return other

@@ -226,7 +226,7 @@ def sql(query: str, form: str, results: Path) -> None:
 
     runs = options.opened(results)
     names, rows = runs.ask(query)
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
+    if form == "json" and (twice := [name for name, count in Counter(names).items() if count > 1]):
         raise UsageError(
             f"the query names several columns {twice[0]!r}: give each a name of its own, as in a.{twice[0]} as first"
         )
@@ -294,8 +294,8 @@ def site(
     runs, registry = options.opened(results, beside), installed(plugins)
     claims = [as_in_results(claim, registry) for claim in claims]
     tasks = task_documents(registry, runs.task_names, complain)
-    one, families = None if protocol == ALL_PROTOCOLS else protocol, families_of(registry)
-    judged = [(claim, decide(claim, runs, one, families)) for claim in claims]
-    made = pages.pages(runs, one, baseline, judged, tasks, docs)
+    protocol, families = None if protocol == ALL_PROTOCOLS else protocol, families_of(registry)
+    judged = [(claim, decide(claim, runs, protocol, families)) for claim in claims]
+    made = pages.pages(runs, protocol, baseline, judged, tasks, docs)
     path = pages.write(made, out)
     echo(f"{path} ({sum(map(len, made.values())) / 1e6:.1f} MB with its data)")

@@ -178,7 +178,8 @@ def built(build: Callable[[], object], seed: int = 0, what: str = "it") -> nn.Mo
 def accepted(places: Iterable[Place], build: Callable[[Place], Built], otherwise: str) -> list[tuple[Place, Built]]:
     """Places that are not refused, each with what is built for it.
 
-    If all are refused, raises NotChecked, with a reason; CheckFailed if each refusal came from another error.
+    If all are refused, raises NotChecked, with a reason; CheckFailed if each refusal came from an error other than ImportError,
+    as of a function that fails on every signature.
     """
     found, refusals = [], []
     for place in places:
@@ -187,7 +188,8 @@ def accepted(places: Iterable[Place], build: Callable[[Place], Built], otherwise
         except NotChecked as refusal:
             refusals.append(refusal)
     if not found:
-        crashed = all(refusal.__cause__ and refusal.__cause__.__cause__ for refusal in refusals)
+        causes = [refusal.__cause__ and refusal.__cause__.__cause__ for refusal in refusals]
+        crashed = all(cause and not isinstance(cause, ImportError) for cause in causes)
         raise (CheckFailed if crashed else NotChecked)(f"{otherwise}: {refusals[0]}")
     return found
 

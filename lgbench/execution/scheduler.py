@@ -103,9 +103,9 @@ class Scheduler:
                     with suppress(Exception):  # the engine may be gone
                         submitted.cancel()
                     locked.release(KeyboardInterrupt())  # keeps begun populations
-        here = {path.name for path in self._written} | self._not_made
+        tried = {path.name for path in self._written} | self._not_made
         paths = (path_of(experiment, self.folder) for experiment in self.experiments)
-        return PlanOutcome(self._written, [path for path in paths if path.name not in here], self._failed)
+        return PlanOutcome(self._written, [path for path in paths if path.name not in tried], self._failed)
 
     def _run(self, pool: Pool, running: list[tuple[LockedPopulation, Submitted]]) -> None:
         """Keep as many populations in training as the pool has workers, until none is left."""

@@ -80,7 +80,7 @@ RECORD = "population.json"
 CHECKPOINT = "checkpoint.safetensors"
 LOCK = ".lock"
 _ID = re.compile("[0-9a-f]{16}")
-"""Name of a population."""
+"""Form of a population's name."""
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def samples(task: Task) -> list[Sample]:
     try:
         return _samples(task)
     except Exception as error:  # a plugin's code may raise anything
-        failed = f"{task.name} cannot be shown: drawing contexts failed with {message_of(error)}"
+        failed = f"{task.name} cannot be shown, since drawing contexts fails: {message_of(error)}"
         raise UsageError(f"{failed}; `lgbench check` with the name of its plugin says more") from error
 
 

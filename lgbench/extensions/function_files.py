@@ -176,6 +176,10 @@ def _function(module: ModuleType, name: str) -> Function:
     """Function of a module by name. Raises PluginError with the known functions for an unknown name."""
     found: Function | None = getattr(module, name, None)
     if not callable(found):
-        own = (named for named, value in vars(module).items() if callable(value) and value.__module__ == module.__name__)
+        own = (
+            named
+            for named, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", None) == module.__name__
+        )
         raise PluginError(str(unknown("function", name, own)))
     return found

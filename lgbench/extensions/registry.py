@@ -110,7 +110,7 @@ class Catalog(Generic[Item]):
 
     def _find(self, name: str) -> Found[Item] | None:
         if not isinstance(name, str):
-            raise UsageError(f"{name!r:.100} is no name of the kind {self.kind}: name one as text, as in {self.names()[0]!r}")
+            raise UsageError(f"{name!r:.100} is no name of the kind {self.kind}: name one as text")
         plain, _, stamp = name.partition("~")
         found = [each for each in self._items.get(plain, []) if each.origin.stamp == stamp] if stamp else self._named(plain)
         found = found or self._unlisted(plain, stamp)
@@ -202,9 +202,11 @@ def _hints(contract: type) -> Mapping[str, Any]:
 
 def not_installed(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Error for a name of no installed plugin: with the package that has it, or else with the nearest known name."""
-    for package, url, own in _packages(name):
+    found = _packages(name)
+    for package, url, own in found:
         if own in kind or kind == ANYTHING:
             return UsageError(f"no {kind} {name!r} is installed; {name} is in {package}: {_installing(package, url)}")
+    for package, _, own in found:
         return UsageError(f"no {kind} {name!r}: {name} is of the kind {own}, in {package}")
     return unknown(kind, name, known)
 
@@ -214,7 +216,7 @@ ANYTHING = "object"
 
 
 def _packages(name: str) -> list[tuple[str, str, str]]:
-    """Name and address of each listed package that provides a name, with the kind."""
+    """Name and address of each listed package that provides a name, with the name's kind."""
     listed = tomllib.loads(DIRECTORY.read_text(encoding="utf-8"))["plugin"]
     return [
         (package["name"], package["url"], kind)

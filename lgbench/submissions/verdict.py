@@ -51,8 +51,8 @@ class Tolerance:
 
 
 OTHER_ROUNDING = Tolerance(0.3)
-"""Tolerance for machines with different rounding, which moved means of models that fit on both by 0.12 at most: the farthest
-of them differ by it."""
+"""Tolerance for machines with different rounding. That moved means of models that fit on both by 0.12 at most, and the limit
+for means is 0.1: a few such models are told to differ."""
 
 
 class Distance(NamedTuple):

@@ -53,7 +53,7 @@ class StepCost:
     largest: int
     """Largest result of one operator."""
     kept: int
-    """Tensors that stay between steps: weights, moments, averages, batches drawn ahead."""
+    """Tensors that stay between steps: weights, moments, averages, buffers, batches drawn ahead."""
 
     @property
     def memory(self) -> int:

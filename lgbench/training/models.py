@@ -44,8 +44,8 @@ def answered(compute: Callable[[Tensor], Tensor], inputs: Tensor, precision: str
     """Logits of a model as float32 or wider. `precision`: "float32", or "bfloat16" for products in torch's mixed precision.
 
     Weights, optimizer, averages, losses and scores are float32 or wider in both, and so is the product of a task's vectors with
-    the weights that embed them: rounded to 8 bits, items of close values are the same. On max retrieval bfloat16 with rounded
-    items raises the OOD TVD by 0.044, and without by 0.001 (leaderboards/inside, section 6).
+    the weights that embed them: rounded to 8 bits, items of close values are the same. On max retrieval bfloat16 raises the OOD
+    TVD by 0.044 with rounded items, and by 0.001 with items in float32 (leaderboards/inside, section 6).
     """
     with ExitStack() as inside:
         if precision != "float32":

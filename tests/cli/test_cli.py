@@ -186,10 +186,33 @@ def test_sql_answers_questions_in_three_formats(results_folder):
     assert "transformer+peri-norm" in shown["table"].stdout
 
 
-def test_sql_refuses_columns_of_one_name(results_folder):
+def test_sql_refuses_columns_of_one_name_in_json(results_folder):
     query = "select a.value, b.value from final as a join final as b using (run_id) limit 1"
-    done = invoked("sql", query, "--results", results_folder)
+    assert invoked("sql", query, "--results", results_folder, "--format", "csv").stdout.startswith("value,value\n")
+    done = invoked("sql", query, "--results", results_folder, "--format", "json")
     assert done.exit_code == 2 and "several columns 'value': give each a name of its own, as in a.value as first" in done.output
+
+
+BROKEN_TASK = """
+import toys
+from lgbench import Batch, hookimpl
+class Broken(toys.Walk):
+    "A walk without p*."
+    name = family = "broken"
+    def sample(self, length, random):
+        batch = super().sample(length, random)
+        return Batch(batch.inputs, batch.distribution[:, :1])
+@hookimpl
+def lgbench_tasks():
+    return [Broken()]
+"""
+
+
+def test_a_task_with_invalid_contexts_is_told_in_a_sentence(tmp_path, toys_alone):
+    file = tmp_path / "broken_task.py"
+    file.write_text(BROKEN_TASK)
+    done = invoked("show", "broken", "--plugin", file)
+    assert done.exit_code == 2 and "broken cannot be shown, since drawing contexts fails: p* has" in done.output
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,11 @@ ROWS = [
     (reading(lambda value: -value.abs()), READS, "a reading has a value beyond its range, (0.0, None)"),
     (reading(lambda value: value.mul_(2)), READS, "writes into tensors that other measurements read"),
     (
+        but(DIVERGENCE, context_free=lambda self, fitted, test: DIVERGENCE.context_free(fitted, test.add_(0))),
+        CONTEXT_FREE,
+        "writes into tensors that other measurements read",
+    ),
+    (
         but(NORM, of_internals=lambda self, internals: [Reading(internals.final.norm(dim=-1))]),
         BARE,
         "it raised AttributeError:",

@@ -301,6 +301,15 @@ def test_a_breach_is_found_and_named(registry, thing, rule, words):
 
 
 @pytest.mark.slow
+def test_an_attention_may_refuse_a_place_for_unscaled_logits_alone(registry):
+    def build(self, spec):
+        if spec.unscaled and spec.cross_attention:
+            raise Unsupported("no unscaled logits of other keys")
+        return Softmax.build(self, spec)
+
+    assert complaints([but(SOFTMAX, build=build)], registry, lambda rule: rule == SCALED) == []
+
+
 def test_nothing_is_found_in_parts_that_keep_the_contract(registry):
     # In a model the built-in parts show it too; these are of kinds that no built-in part is.
     of_new_kinds = [WITH_SLOTS, needing(of_every_query, Need.ALL_QUERIES), needing(forgetting, Need.KEY_INPUT), OF_TOKENS]

@@ -173,6 +173,24 @@ def test_a_logger_that_hangs_costs_its_own_records_alone(population, tmp_path, m
     assert [call[0] for call in good.heard] == ["start", "start", "log", "log", "resume", "resume"]
 
 
+def test_a_process_killed_while_its_runs_are_resumed_loses_no_handle(population, tmp_path):
+    def followed(logger):
+        with Loggers([logger], lambda sentence: None).following(population, tmp_path) as following:
+            following.curve(1, [1.0, 1.0], [2.0, 2.0])
+
+    class Killed(Kind):
+        def resume(self, run, handle):
+            if self.heard:
+                raise SystemExit
+            return super().resume(run, handle)
+
+    followed(Kind())
+    followed(Killed())
+    last = Kind()
+    followed(last)
+    assert [call[0] for call in last.heard[:2]] == ["resume", "resume"]
+
+
 def test_a_logger_that_cannot_go_on_begins_a_new_run_and_says_so(population, tmp_path):
     logger, said = Kind(can_resume=False), []
     for _ in range(2):

@@ -23,8 +23,8 @@ from lgbench import Pool
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import PlanOutcome, Scheduler
-from lgbench.execution.work_queue import UNFINISHED
-from lgbench.execution.workers import Setup, Workers
+from lgbench.execution.work_queue import UNFINISHED, PlannedPopulation
+from lgbench.execution.workers import Job, Setup, Workers, trained_alone
 from lgbench.experiment.plan import Plan
 
 
@@ -92,6 +92,27 @@ def test_a_worker_that_crashes_is_no_lack_of_memory(registry, tmp_path, monkeypa
     crash = lambda worker: worker.process.send_signal(signal.SIGSEGV)  # noqa: E731
     outcome = in_workers(planned(registry), Execution(CPU, False, 2, workers=2), tmp_path, crash)
     assert len(outcome.failed) == 2 and all("the worker process ended with SIGSEGV" in str(each) for each in outcome.failed)
+
+
+class Unreadable(os.PathLike):
+    """Folder that no other process can read."""
+
+    def __fspath__(self) -> str:
+        return "nowhere"
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+@pytest.mark.slow
+def test_a_job_that_a_worker_cannot_read_ends_with_a_sentence(registry, tmp_path):
+    job = Job(
+        Setup(tmp_path, Execution(CPU, False, 1)),
+        PlannedPopulation.of(planned(registry).experiments[:1], 1, False),
+        Unreadable(),
+    )
+    outcome = trained_alone(job, ProgressDisplay())
+    assert "the worker process ended with exit code 0; it had loaded the plugins" in str(outcome.error)
 
 
 @pytest.mark.slow

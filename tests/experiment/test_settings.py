@@ -185,6 +185,15 @@ def test_commas_in_a_setting_make_a_grid_and_labels_name_what_differs(toy_regist
     assert changes(toy_registry, model_scale="1,2") == [{}, {"model.scale": "2.0"}]
 
 
+def test_a_size_of_a_task_has_the_type_of_the_option(planned):
+    registry = toys_and(task=but(toys.Walk(), name="toy-sized", family="toy-sized", model={"scale": 2, "wide": "perhaps"}))
+    with pytest.raises(UsageError, match="model.wide='perhaps' is not a switch: use on or off"):
+        planned(registry, "toy-sized", "toy-table")
+    registry = toys_and(task=but(toys.Walk(), name="toy-sized", family="toy-sized", model={"scale": 2}))
+    (experiment,) = planned(registry, "toy-sized", "toy-table")
+    assert repr(dict(experiment.record.options)["model.scale"]) == "2.0"
+
+
 class Mode(StrEnum):
     """Option of a plugin file, which another process cannot name."""
 
