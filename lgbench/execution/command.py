@@ -178,17 +178,20 @@ class LearningRates:
         return [*(run for own in one_of_each(self.experiments) for run in own.tuning_runs), *self.experiments]
 
     def due(self) -> list[Experiment]:
-        """Tuning runs to make next, each once, for experiments without a learning rate in a finished run."""
-        return [*{run.run_id: run for _, missing in self._found().values() for run in missing}.values()]
+        """Tuning runs of the next stage, each once, for experiments without a learning rate in a finished run.
+
+        Includes the finished runs of the stage, since a population left by a killed process may have some of them.
+        """
+        return [*{run.run_id: run for _, due in self._found().values() for run in due}.values()]
 
     def tuned(self) -> list[Experiment]:
         """Experiments with their learning rates. An experiment with a missing tuning run is left out."""
-        known = {key: tuning for key, (tuning, missing) in self._found().items() if not missing}
+        known = {key: tuning for key, (tuning, due) in self._found().items() if not due}
         every = ((experiment, _key(experiment)) for experiment in self.experiments)
         return [each.tuned(known[key]) if key else each for each, key in every if not key or key in known]
 
     def _found(self) -> dict[str, tuple[Tuning, list[Experiment]]]:
-        """Outcome of each tuning so far, and the tuning runs to make next.
+        """Outcome of each tuning so far, and the tuning runs of its next stage.
 
         The learning rate of a finished run stays, and holds for other seeds, too.
         """
@@ -205,13 +208,13 @@ class LearningRates:
         return found
 
     def _so_far(self, experiment: Experiment) -> tuple[Tuning, list[Experiment]]:
-        """Outcome of an experiment's finished tuning runs, and the tuning runs to make next."""
+        """Outcome of an experiment's finished stages of tuning, and the runs of the next; none once the rate is known."""
         found = experiment.record.tuning
         assert found
         while further := found.further:
             due = [experiment.tuning_run(lr, seed) for lr in further for seed in found.seeds]
-            if missing := unfinished(due, self.folder):
-                return found, missing
+            if unfinished(due, self.folder):
+                return found, due
             found = found.ended([*found.runs, *(tuning_run(path_of(run, self.folder)) for run in due)])
         return found, []
 

@@ -93,7 +93,7 @@ def test_a_file_has_the_weights_of_the_training_to_the_bit_and_its_hash_is_in_th
 @pytest.mark.slow
 def test_tuning_runs_keep_no_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", ",".join(BUILT_IN))
-    small = {"train.steps": 4, "train.batch": 2, "evaluate.contexts": 4, "evaluate.strings": 4, "evaluate.max_length": 40}
+    small = {"train.steps": 10, "train.batch": 2, "evaluate.contexts": 4, "evaluate.strings": 4, "evaluate.max_length": 40}
     lgbench.run(
         "tomita-1", "pre-norm", seeds=[0], protocol="standard", set=small, results=tmp_path, workers=1, save_weights=True
     )
