@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from lgbench.contracts import NAME, RESERVED_NAMES, Task, Tokens
-from lgbench.errors import LgbenchError, RunFailed, Unsupported, UsageError, located, unknown
+from lgbench.errors import LgbenchError, RunFailed, Unsupported, UsageError, first_line, located, unknown
 from lgbench.execution.device import choose_device, environment, full_float32
 from lgbench.execution.runner import run_metadata
 from lgbench.experiment.components import family_of, find_tasks, plugins_used, takes_part, versions_of
-from lgbench.experiment.contexts import board_lengths, context_lengths, draw, no_answer_counts
+from lgbench.experiment.contexts import board_lengths, context_lengths, context_positions, draw, no_answer_counts
 from lgbench.experiment.experiment import Tested, evaluating
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS
 from lgbench.experiment.record import EXTERNAL, EXTERNAL_VERSION, Evaluation, ExperimentRecord, ProtocolUse, Training
@@ -178,6 +178,11 @@ def planned(
             changes[LENGTHS] = " ".join(map(str, boards))
     test = replace(test, points=0, point_max_length=test.max_length)  # no eval steps
     check_settings(tested, train, test)
+    try:
+        for length in context_lengths(tested, train, test):
+            context_positions(tested, length)
+    except ValueError as error:  # of a task without contexts of some length
+        raise UsageError(first_line(error)) from error
     if reason := no_answer_counts(tested, train, test):
         raise UsageError(reason)
     chosen = [registry.measurements.found(each) for each in registry.measurements.names()]

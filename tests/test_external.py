@@ -103,6 +103,19 @@ def test_a_task_that_asks_once_gets_one_answer(toys_alone):
         lgbench.evaluate_model(nn.Linear(3, 3), "toy-largest", lengths=[3])
 
 
+def test_a_length_without_a_context_is_a_wrong_request(toys_alone, monkeypatch):
+    whole = toys.Largest.sample
+
+    def sample(task, length, random):
+        if length == 8:
+            raise ValueError("toy-largest has no context of length 8: give another")
+        return whole(task, length, random)
+
+    monkeypatch.setattr(toys.Largest, "sample", sample)
+    with pytest.raises(UsageError, match="^toy-largest has no context of length 8: give another$"):
+        lgbench.evaluate_model(nn.Linear(3, 3), "toy-largest", lengths=[3, 8])
+
+
 def test_lengths_are_those_that_boards_show_and_are_part_of_what_was_tested(toys_alone):
     rows = walk(uniform, lengths=[12, 6, 12], set={"evaluate.contexts": 4})
     assert shown(rows) == {6, 12} and max(rows["length"].to_pylist()) == 12

@@ -259,6 +259,8 @@ def _computed_from(metric: Measurement, tasks: Iterable[Task]) -> str:
 
 
 def _task_page(task: Task) -> Iterator[str]:
+    from lgbench.experiment.contexts import context_lengths  # imports torch
+
     signature = task.signature
     yield task.name
     if task.about:
@@ -273,7 +275,8 @@ def _task_page(task: Task) -> Iterator[str]:
     for protocol in PROTOCOLS.values():
         train, evaluate = protocol.settings(task)
         lr = learning_rate(protocol, train)
-        yield f"  {protocol.name}: {train.steps} steps of {train.batch}, lr {lr}, tested to {evaluate.max_length}"
+        longest = context_lengths(task, train, evaluate)[-1]
+        yield f"  {protocol.name}: {train.steps} steps of {train.batch}, lr {lr}, tested to {longest}"
     yield "\nsample contexts, and p* after them:"
     for sample in samples(task):
         legal = [f"{name}: {p:.3g}" for name, p in sample.answers]

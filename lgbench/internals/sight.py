@@ -211,7 +211,7 @@ class Sublayer(NamedTuple):
 
 
 class PartsSight(Sight):
-    """Sees a model that is built from parts of lgbench."""
+    """Sees a model that is built from parts of lgbench, in its last pass through the layers."""
 
     def __init__(self, parts: Mapping[str, Any], build: Build, where: torch.device, tolerance: float) -> None:
         """Builds the model from copies of these parts. Raises any error of building it."""
@@ -242,6 +242,20 @@ class PartsSight(Sight):
         self.sublayers = [each for each in sublayers if each.module in inside]
         self.finals = [each for each in finals if each in inside]
         """Norms before the logits: at most one."""
+        self._called: set[nn.Module] = set()
+        """Modules that were called in the present pass through the layers."""
+
+    def begin(self, places: Sequence[int] = (0,)) -> None:
+        super().begin(places)
+        self._called.clear()
+
+    def _see_call(self, module: nn.Module) -> None:
+        """Forget the readings of an earlier pass where a module is called again: a model may run its layers several times."""
+        if module in self._called:
+            self._attentions.clear()
+            self._sublayers.clear()
+            self._called.clear()
+        self._called.add(module)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -260,6 +274,7 @@ class PartsSight(Sight):
     def _see_attention(
         self, spec: AttentionSpec, module: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any], answer: Tensor
     ) -> None:
+        self._see_call(module)
         for place in self._places:
             row = answer.shape[-2] - 1 - place
             if row >= 0:
@@ -298,6 +313,7 @@ class PartsSight(Sight):
         return attention_weights(take, v[..., :keys, :], self.tolerance, try_others)
 
     def _see_sublayer(self, number: int, own: Sublayer, module: nn.Module, given: tuple[Any, ...], answer: Tensor) -> None:
+        self._see_call(module)
         self._add_sublayer(number, own.spec.role, own.spec.layer, given[0] if own.is_residual else None, answer)
 
 

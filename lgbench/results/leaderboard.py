@@ -35,6 +35,9 @@ class Inside(NamedTuple):
 
 EVERYWHERE = Inside()
 
+MOST_NAMED = 3
+"""Most missing tasks that a board names; it counts more of them."""
+
 
 class Ran(NamedTuple):
     """Weights of a run that could be on a board: a row of sql/ran.sql."""
@@ -343,23 +346,24 @@ def _missing(
     incomplete: dict[BoardKey, list[str]] = defaultdict(list)
     lacking: dict[BoardKey, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for key, _, models, _ in boards:
-        measured, tasks = models.measured_tasks, len(models.tasks)
-        seeds: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        measured, tasks = models.measured_tasks, models.tasks
+        seeds: dict[str, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
         for (entry, seed), own in tasks_of[key.without_metric].items():
-            present = len(own.intersection(models.tasks))
-            if 0 < present < tasks:
-                seeds[entry][present].append(seed)
-            elif present and measured.get((entry, seed), 0) < tasks:
+            absent = tuple(task for task in tasks if task not in own)
+            if 0 < len(absent) < len(tasks):
+                seeds[entry][absent].append(seed)
+            elif not absent and measured.get((entry, seed), 0) < len(tasks):
                 lacking[key][entry] += 1
-        for entry, by_present in seeds.items():
-            if entry == raw[entry] or by_present != seeds.get(raw[entry]):
-                incomplete[key] += (_left_out(entry, own, f"{n} of the {tasks} tasks") for n, own in by_present.items())
+        for entry, by_absent in seeds.items():
+            if entry == raw[entry] or by_absent != seeds.get(raw[entry]):
+                incomplete[key] += (_left_out(entry, own, absent, len(tasks)) for absent, own in by_absent.items())
     return incomplete, lacking
 
 
-def _left_out(entry: str, seeds: Sequence[int], tasks: str) -> str:
-    has, is_ = ("has", "is") if len(seeds) == 1 else ("have", "are")
-    return f"{entry.removeprefix(PREFIX)}: {named_seeds(seeds)} {has} {tasks} and {is_} left out"
+def _left_out(entry: str, seeds: Sequence[int], absent: Sequence[str], tasks: int) -> str:
+    lack, are = ("lacks", "is") if len(seeds) == 1 else ("lack", "are")
+    those = ", ".join(absent) if len(absent) <= MOST_NAMED else f"{len(absent)} of the {tasks} tasks"
+    return f"{entry.removeprefix(PREFIX)}: {named_seeds(seeds)} {lack} {those} and {are} left out"
 
 
 def _has_all(entries: Iterable[str], known: Collection[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import final
 
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor
 from lgbench import Answers, Batch, Budget, Random, Signature, Task, Vectors
 
 CLASSES = 10
+DECIMALS = range(2, 10)
+"""Decimals of written priorities: as few as do. Nine tell all float32 numbers from 0.1 to 1 apart."""
 
 
 @final
@@ -54,7 +57,7 @@ class MaxRetrieval(Task):
         return Batch(inputs, (kind.gather(1, best)[..., None] == classes).float())
 
     def reference(self, context: Tensor) -> Sequence[float]:
-        _, *label = max(context[:-1].tolist())
+        _, *label = max(context[:-1].tolist(), key=itemgetter(0))  # of equal priorities the first
         return [float(number) for number in label]
 
     def sources(self, inputs: Tensor) -> Tensor:
@@ -76,6 +79,9 @@ class MaxRetrieval(Task):
         return torch.tensor([*rows, [0.5, *[0.0] * CLASSES]])
 
     def text(self, inputs: Tensor) -> str:
-        """Items as priority:class, the query as a question mark."""
-        items = [f"{row[0]:.2f}:{row[1:].argmax().item()}" for row in inputs[:-1]]
+        """Items as priority:class, with decimals that tell the highest priority from the next; the query as a question mark."""
+        priorities, classes = inputs[:-1, 0].tolist(), inputs[:-1, 1:].argmax(-1).tolist()
+        highest = sorted(priorities)[-2:]
+        decimals = next((n for n in DECIMALS if len({f"{priority:.{n}f}" for priority in highest}) == len(highest)), 2)
+        items = [f"{priority:.{decimals}f}:{kind}" for priority, kind in zip(priorities, classes, strict=True)]
         return " ".join([*items, "?"])

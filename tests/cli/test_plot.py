@@ -147,7 +147,7 @@ def test_an_entry_that_is_left_out_is_named_and_one_that_is_elsewhere_is_no_miss
             rows = simulated({8: 0.1, 16: 0.5}, task=task, family=task.partition("-")[0], entry=f"transformer+{entry}")
             write_rows(tmp_path / f"{entry}{task}.parquet", rows)
     asked = ("--task", "alpha", "--out", tmp_path / "a.json", "--results", tmp_path)
-    left_out = "my-norm: seed 0 has 1 of the 2 tasks and is left out"
+    left_out = "my-norm: seed 0 lacks alpha-2 and is left out"
     assert left_out in " ".join(plot(*asked).stderr.split())
     elsewhere = f"its runs in {tmp_path} are of other tasks, protocols or metrics"
     for entry, reason in (("my-norm", left_out), ("post-norm", elsewhere)):

@@ -234,6 +234,24 @@ def test_a_place_in_a_long_context_is_as_the_end_of_a_short_one(name):
         torch.testing.assert_close(there.after, here.after, rtol=1e-3, atol=1e-5)
 
 
+def test_a_model_that_runs_its_layers_several_times_is_seen_in_the_last_pass():
+    asked = experiment("dyck-1-2", "peri-norm", model_layers=2)
+    first, last = (asked.task.sample(20, Random(4, seed=seed)).inputs for seed in (1, 2))
+    sight, once = unread(asked), seen(asked, last)
+    sight.begin()
+    with sight.watching(), torch.no_grad():
+        for inputs in (first, first, last):
+            sight.model(inputs)
+    for there, here in ((sight.at(0).attentions, once.at(0).attentions), (sight.at(0).sublayers, once.at(0).sublayers)):
+        assert len(there) == len(here) > 1
+        for own, other in zip(there, here, strict=True):
+            assert all(map(torch.equal, tensors_of(own), tensors_of(other)))
+
+
+def tensors_of(internals):
+    return [value for value in vars(internals).values() if isinstance(value, torch.Tensor)]
+
+
 # Every attention and architecture
 
 WRAPPED = [each.name for each in INSTALLED.architectures if not each.defaults and each.name not in ("hf", "lstm", "gru")]

@@ -60,6 +60,16 @@ def test_a_query_above_every_priority_does_not_win() -> None:
     assert (distribution[loudest].sum((1, 2)) == 1).all()
 
 
+def test_a_context_that_is_written_and_read_again_has_the_same_answer() -> None:
+    task = MaxRetrieval()
+    inputs, distribution, _ = task.sample(200, Random(100))
+    texts = [task.text(context) for context in inputs]
+    assert sum(":" in text and len(text.split(":")[0]) > len("0.12") for text in texts) > 10  # two decimals often do not do
+    for text, answer in zip(texts, distribution[:, 0].tolist(), strict=True):
+        assert task.reference(task.context(text)) == answer
+    assert task.reference(task.context("0.5:4 0.7:6 0.7:2 ?")).index(1) == 6
+
+
 def test_priorities_are_uniform_and_the_query_is_drawn_as_they_are() -> None:
     inputs, _ = drawn(MaxRetrieval(), 4000, 7)
     for column in (inputs[:, :-1, 0].ravel(), inputs[:, -1, 0]):

@@ -117,7 +117,7 @@ def test_a_table_says_what_it_is_about_and_who_is_left_out(boards):
     text = drawn(boards)
     for said in ("alpha: TVD", "lower is better", "mean over 2 tasks", "length 8", "quick/1", "task version 1"):
         assert said in text
-    assert "lost+norm: seed 0 has 1 of the 2 tasks and is left out" in text
+    assert "lost+norm: seed 0 lacks alpha-2 and is left out" in text
 
 
 def test_titles_say_so_where_a_family_has_one_task_alone(tmp_path):

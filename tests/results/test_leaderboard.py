@@ -360,7 +360,7 @@ def test_a_seed_that_lacks_runs_and_one_whose_runs_lack_the_metric_are_told_from
     (board,) = Results(tmp_path).boards("accuracy")
     assert [row.seeds for row in board.rows] == [(0,)]
     assert board.lacking == {"arch+norm": 1}
-    assert board.incomplete == ("arch+norm: seed 2 has 1 of the 2 tasks and is left out",)
+    assert board.incomplete == ("arch+norm: seed 2 lacks alpha-1 and is left out",)
 
 
 def test_seeds_and_averages_that_lack_the_same_runs_are_left_out_in_one_sentence(tmp_path):
@@ -376,8 +376,8 @@ def test_seeds_and_averages_that_lack_the_same_runs_are_left_out_in_one_sentence
         write("transformer+half", seed, "alpha-2", "raw")
     (board,) = Results(tmp_path).boards("tvd")
     assert board.incomplete == (
-        "half@ema: seeds 0 to 2 have 1 of the 2 tasks and are left out",
-        "lost: seeds 0 to 2 have 1 of the 2 tasks and are left out",
+        "half@ema: seeds 0 to 2 lack alpha-2 and are left out",
+        "lost: seeds 0 to 2 lack alpha-2 and are left out",
     )
 
 
