@@ -121,6 +121,26 @@ def test_contexts_that_are_never_drawn_have_no_answer(task: Problem) -> None:
     assert {tokens for tokens in short if has_an_answer(task, tokens)} == drawn.intersection(short)
 
 
+def test_expressions_in_brackets_that_are_never_drawn_have_no_answer() -> None:
+    task = TASKS["modular-arithmetic-brackets"]
+    one, plus, minus, opens, closes = (task.words.index(word) for word in "1+-()")
+    alike = {task.words.index(word): one for word in "01234"} | {task.words.index("*"): plus}
+    for length in range(1, 8):  # of digits all are alike here, and of + and *
+        drawn = {tuple(alike.get(token, token) for token in row[:length]) for row in questions(task, length)}
+        balanced = (
+            tokens
+            for tokens in product((one, plus, minus, opens, closes), repeat=length)
+            if tokens.count(opens) == tokens.count(closes)
+        )
+        answered = {tokens for tokens in balanced if has_an_answer(task, (*tokens, task.words.index("_")))}
+        assert answered == drawn
+
+
+def questions(task: Problem, length: int) -> list[list[int]]:
+    rows: list[list[int]] = task.sample(length, Random(20_000)).inputs.tolist()
+    return rows
+
+
 @pytest.mark.parametrize(
     ("name", "context", "said"),
     [

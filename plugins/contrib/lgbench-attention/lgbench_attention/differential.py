@@ -55,9 +55,10 @@ class Differential(Attention):
     """Differential attention (arXiv 2410.05258), lambda_0 = 0.8 - 0.6 exp(-0.3 (layer - 1)).
 
     Queries and keys of a head are split in two halves, each with logits scaled by its own dimension. Our choices: features
-    (0, 1) go to the first half, (2, 3) to the second and so on. A rotary code thus rotates each half with the frequencies
-    of a head of its size; the published code rotates halves as heads. Where D is no multiple of 4 the first half has up to
-    two features more. The position code's bias is added to both logits.
+    (0, 1) go to the first half, (2, 3) to the second and so on. So a rotary code gives the frequencies of a head to the halves
+    in turn: with D a multiple of 4 the first rotates as a head of its size, and the second by 10000^(-2/D) of that; the
+    published code rotates both as heads. Where D is no multiple of 4 the first half has up to two features more. The position
+    code's bias is added to both logits.
     """
 
     name = "differential"

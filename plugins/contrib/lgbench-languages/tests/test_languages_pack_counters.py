@@ -8,6 +8,7 @@ from collections import Counter as Occurrences
 
 import pytest
 from languages_pack_cases import compare, strings, text
+from scipy.stats import chisquare
 
 from lgbench import Language, Random
 from lgbench.errors import UsageError
@@ -118,6 +119,27 @@ def test_long_strings_are_members_and_others_as_they_are_said_to_be(name: str) -
     length = task.testable_length(60)
     inputs, right = task.strings(length, Random(40))
     assert [is_member(task, text(task, row)) for row in inputs] == right.tolist()
+
+
+@pytest.mark.parametrize("kinds", [1, 2, 3])
+def test_each_bracket_of_a_context_is_uniform_over_those_that_may_follow(kinds: int) -> None:
+    law = {"": 1.0}
+    for _ in range(4):
+        law = {
+            prefix + bracket: p / len(may_follow(prefix, kinds))
+            for prefix, p in law.items()
+            for bracket in may_follow(prefix, kinds)
+        }
+    task, n = Shuffle(kinds), 20_000
+    drawn = Occurrences(text(task, row) for row in task.sample(4, Random(n, seed=kinds)).inputs)
+    assert drawn.keys() <= law.keys()
+    assert chisquare([drawn[context] for context in law], [n * p for p in law.values()]).pvalue > 0.001
+
+
+def may_follow(prefix: str, kinds: int) -> list[str]:
+    """Every opening bracket, and the closing ones of types with an open one."""
+    closing = [close for open_, close in PAIRS[:kinds] if prefix.count(open_) > prefix.count(close)]
+    return [open_ for open_, _ in PAIRS[:kinds]] + closing
 
 
 def test_brackets_of_two_types_cross() -> None:

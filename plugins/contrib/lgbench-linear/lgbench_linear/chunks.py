@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 POSITIONS = 64
-"""Of a chunk. The training inputs of all tasks here are one chunk, in which no state is needed."""
+"""Of a chunk. The training inputs of most tasks are one chunk, in which no state is needed."""
 
 
 def in_chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -37,8 +37,8 @@ class ShortConvolution(nn.Module):
 class Decay(nn.Module):
     """A step size and a decay for each head and position: dt = softplus(w . x + b), log_decay = -exp(A) dt.
 
-    (B, T, W) -> dt and log_decay, (B, H, T). It starts as published: exp(A) uniform from 1 to 16, and softplus(b) uniform
-    in its logarithm from 0.001 to 0.1.
+    (B, T, W) -> dt and log_decay, (B, H, T). It starts as in Mamba-2: exp(A) uniform from 1 to 16, and softplus(b) uniform in
+    its logarithm from 0.001 to 0.1.
     """
 
     def __init__(self, width: int, heads: int) -> None:

@@ -70,7 +70,7 @@ class MultiQueryRecall(Task):
         return Batch(inputs, distribution, weights)
 
     def reference(self, context: Tensor) -> Sequence[float] | None:
-        """The value of the key at the end, which is the first token of a slot; None after any other token."""
+        """The value of the key at the end, which is the first token of a slot; None after a token that is no key."""
         *tokens, query = context.tolist()
         held: dict[int, int] = {}
         for key, value in zip(tokens[::2], tokens[1::2], strict=False):

@@ -20,16 +20,17 @@ PRINT = VARIABLES + VALUES
 class VariableTracking(Task):
     """A context is L assignments and a variable to print; the answer is the variable's value.
 
-    A variable gets a value or, with probability 1/2, what another one has at that moment. Later assignments take its place,
-    and assignments of other variables distract:
+    A variable gets a value or, with probability 1/2, what an assigned variable has at that moment, now and then itself. Later
+    assignments take its place, and assignments of other variables distract:
 
     >>> inputs, distribution, _ = VariableTracking().sample(5, Random(1, seed=6))
     >>> VariableTracking().text(inputs[0]), VariableTracking().answers[distribution[0, 0].argmax()]
     ('b 8 g 5 m g d m h d print h', '5')
 
     Length counts assignments. Source: after the variable tracking of RULER (arXiv 2404.06654), which asks a language model for
-    all variables of a value and assigns each once. To ask for the value, 16 variables and 10 values, variables as often
-    assigned as drawn (all uniform, a source as likely as it was often assigned) and training on up to 32 are our choice.
+    all variables of a value and assigns each once. Our choices: the value is asked for; there are 16 variables and 10 values;
+    each assignment draws its variable uniformly, and a source is the variable of a uniform earlier assignment; training is on
+    up to 32 assignments.
     """
 
     name = family = "variable-tracking"
