@@ -309,6 +309,8 @@ def test_without_names_the_first_two_of_the_overview_are_compared(look):
     page = look("#/compare")
     assert [page.locator("#one").input_value(), page.locator("#other").input_value()] == first
     expect(page.locator("main")).to_contain_text("at first the first two of the overview under quick/1.")
+    page.goto(page.url.partition("#")[0] + f"#/compare/{BEST}/{BEST}")
+    expect(page.locator("main")).to_contain_text("An entry cannot be compared with itself; choose two.")
 
 
 def told_at_the_point(page: Page, entry: str, place: int) -> dict[str, str]:
@@ -465,6 +467,7 @@ def test_an_address_of_nothing_says_so(look):
 def test_a_phone_scrolls_tables_and_never_the_page(look, view):
     page = look(view, width=360, height=740)
     page.locator("details").evaluate_all("found => found.forEach((one) => { one.open = true; })")
+    assert not re.search(r"\b(null|undefined|NaN)\b", page.locator("main").inner_text())
     for width in (320, 700, 360):
         page.set_viewport_size({"width": width, "height": 740})
         # Drawings follow a narrower window a moment later.

@@ -252,9 +252,10 @@ class BoardView {
       tick.style.accentColor = ticked.includes(row) ? colours.of(row.entry) : "";
     }
     this.group(this.table);
-    this.status.textContent = `${shown.size} of ${this.rows.length} entries shown, ${ticked.length} drawn`;
     const chart = boardCurves(this.pageBoard, ticked, this.atLength);
-    this.key.replaceChildren(legend(ticked.map((row) => row.entry), chart.contextFree.length));
+    const drawn = chart.series.map(({ entry }) => entry);
+    this.status.textContent = `${shown.size} of ${this.rows.length} entries shown, ${drawn.length} drawn`;
+    this.key.replaceChildren(legend(drawn, chart.contextFree.length));
     this.canvas.replaceChildren(chart.series.length ? drawCurves(chart) : this.nothing(ticked));
   }
 

@@ -20,7 +20,7 @@ const claimsView = () => {
           "corrected for all tests of the claim under one protocol, is below 0.05. Else it is undecided.",
       ),
       verdictCounts(),
-      ...(INDEX.undecided ? [withoutVerdict(INDEX.undecided)] : []),
+      INDEX.undecided ? withoutVerdict(INDEX.undecided) : null,
       claimList((claim) => protocolsOf(decidedOf(claim))),
     ],
   };

@@ -85,9 +85,10 @@ const compareView = async (first, second, metric, protocol) => {
           current: name === wanted.protocol,
         }))),
       ),
-      overview(pageBoards, pair),
-      ...shared.filter((pageBoard) => pageBoards.includes(pageBoard)).map((pageBoard) => comparison(pageBoard, pair)),
-    ].filter((node) => node !== null),
+      ...(pair[0] === pair[1]
+        ? [element("p", { class: "empty" }, "An entry cannot be compared with itself; choose two.")]
+        : [overview(pageBoards, pair), ...pageBoards.filter((each) => shared.includes(each)).map((each) => comparison(each, pair))]),
+    ],
   };
 };
 
@@ -109,7 +110,7 @@ const overview = (pageBoards, pair) => {
       "p",
       { class: "lead" },
       `${boardOf(pageBoards[0]).metric.title}, mean over OOD lengths, ${direction(boardOf(pageBoards[0]).metric)}. ` +
-        "Verdicts are corrected for all pairs of their board. The commands below test these two entries alone, paired by seed.",
+        "An entry is better with p below 0.001, as in the tiers of the board. The commands below test these two entries alone.",
     ),
     simpleTable("Verdicts by board", header, lines),
   );

@@ -73,7 +73,7 @@ const show = async () => {
   const view = await Promise.resolve(viewOf(route())).catch(notLoaded);
   if (mine !== latest) return;
   hideTooltip();
-  main.replaceChildren(...view.nodes);
+  main.replaceChildren(...view.nodes.filter((node) => node !== null));
   document.title = `${view.title} · lgbench leaderboard`;
   for (const anchor of document.querySelectorAll("[data-page]")) {
     if (anchor.dataset.page === view.page) anchor.setAttribute("aria-current", "page");

@@ -22,7 +22,7 @@ const startView = async (protocol = INDEX.start.protocol) => {
       ownEntries(protocol),
       element("div", { class: "first" }, grid ? gridSection(grid) : null, element("div", {}, tasksSection(), addSection())),
       picturesOfFamilies(boards, names, protocol),
-      ...(INDEX.claims.length ? [claimsAtAGlance(protocol)] : []),
+      INDEX.claims.length ? claimsAtAGlance(protocol) : null,
     ],
   };
 };

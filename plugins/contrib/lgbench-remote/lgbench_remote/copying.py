@@ -64,6 +64,8 @@ def _results(folder: Folder) -> dict[str, int]:
 
 def _is_result(name: str) -> bool:
     """Whether a file of this name belongs to results. Refuses `..`, so no file is ever made outside the folder."""
+    if not name:  # of an address that is a file
+        return False
     first, *others = PurePosixPath(name).parts
     hidden = [part for part in (first, *others) if part.startswith(".")]
     return name.endswith((RUNS, WEIGHTS)) and (not hidden or (hidden == [run_files.TUNING] and first == run_files.TUNING))

@@ -187,6 +187,12 @@ def test_names_that_lead_out_of_the_folder_are_not_copied(results: Path, tmp_pat
     system.store.clear()
 
 
+def test_an_address_that_is_a_file_has_no_runs(results: Path, tmp_path: Path) -> None:
+    path = next(results.glob("*.parquet"))
+    done = called("pull", f"file://{path}", tmp_path / "pulled")
+    assert done.exit_code == 2 and f"no run is in file://{path}" in " ".join(done.stderr.split())
+
+
 def test_every_changed_byte_is_damage(results: Path) -> None:
     path = next(results.glob("*.parquet"))
     content = path.read_bytes()

@@ -83,8 +83,10 @@ class Slurm(Executor):
             options["gpus_per_node"] = 1
         if self.partition is not None:
             options["partition"] = self.partition
-        own = [option.partition("=") for option in shlex.split(self.sbatch)]
-        executor.update_parameters(**options, additional_parameters={name.replace("_", "-"): value for name, _, value in own})
+        parted = (option.lstrip("-").partition("=") for option in shlex.split(self.sbatch))
+        # With underscores, as submitit names its own, so that an option of the user replaces one of lgbench's.
+        own = {name.replace("-", "_"): value if equals else True for name, equals, value in parted}
+        executor.update_parameters(**options, additional_parameters=own)
         return executor
 
 

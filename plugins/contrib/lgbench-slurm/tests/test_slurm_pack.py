@@ -14,6 +14,7 @@ import slurm_cluster
 from slurm_cluster import cluster, said, wait_until
 
 import lgbench
+from lgbench import Demand
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.results import run_files
 from lgbench_slurm import Slurm
@@ -88,11 +89,23 @@ def test_numbers_out_of_range_and_a_machine_without_slurm_are_sentences(tmp_path
     for name in ("jobs", "time"):
         with pytest.raises(lgbench.UsageError, match=f"the option {name} of the executor slurm is 0, expected at least 1"):
             Slurm(**{name: 0})
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("shutil.which", lambda name: None)
     said = "SLURM is not on this machine, since sbatch, srun, squeue, scancel, scontrol cannot be found"
     with pytest.raises(lgbench.UsageError, match=re.escape(said)):
         lgbench.run("tomita-1", "pre-norm", protocol="quick", executor="slurm", results=tmp_path / "results")
     assert not (tmp_path / "results").exists()
+
+
+def test_options_of_sbatch_stand_once_in_the_script_and_those_of_the_user_count(tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    executor = Slurm(sbatch="--mem=8G exclusive cpus-per-task=4 constraint='a100|h100'")
+    submitter = executor._submitter(Demand(1, False, {}, tmp_path), tmp_path)
+    lines = submitter._make_submission_file_text("true", "unique").splitlines()
+    options = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")]
+    assert {"--mem=8G", "--exclusive", "--cpus-per-task=4", "--constraint='a100|h100'"} < {*options}
+    names = [option.partition("=")[0] for option in options]
+    assert len(names) == len(set(names))
 
 
 def why_not() -> str | None:
