@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,9 @@ TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 POSITIONS = "max_position_embeddings"
 """How many positions a model may read: the size of a table, or nothing. Other names of it are mapped to this one."""
+
+RANDOM = re.compile("dropout|layerdrop|jitter|_pdrop$")
+"""Names of settings that make training random, by the library's generator and not by a run's seed."""
 
 MAX_REASON = 200
 """Letters of the library's reason that are shown. Some name every model that it knows."""
@@ -73,10 +77,12 @@ def quiet() -> Iterator[None]:
 
 
 def _adapt(config: Any, positions: int) -> None:
-    """No dropout, no look at later positions in those models that are made for both, and enough positions."""
+    """Nothing random, no look at later positions in those models that are made for both, and enough positions."""
     for name, value in list(vars(config).items()):
-        if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, int | float) and not isinstance(value, bool):
+        if RANDOM.search(name) and isinstance(value, int | float) and not isinstance(value, bool):
             setattr(config, name, 0.0)
+    if hasattr(config, "rescale_every"):
+        config.rescale_every = 0  # else RWKV divides its weights in place, in evaluation alone
     if getattr(config, "is_decoder", True) is False:
         config.is_decoder = True
     if hasattr(config, POSITIONS):

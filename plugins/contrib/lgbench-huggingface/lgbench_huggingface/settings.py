@@ -169,7 +169,7 @@ def rwkv(sizes: Sizes) -> Settings:
     if min(sizes.layers, sizes.width) < 2:
         raise Unsupported("rwkv needs 2 layers and a width of 2 at least: its initial values are spread evenly over both")
     # In evaluation the library divides weights in place by powers of 2, to spare float16, unless that is off.
-    return {"hidden_size": sizes.width, "num_hidden_layers": sizes.layers, "rescale_every": 0}
+    return {"hidden_size": sizes.width, "num_hidden_layers": sizes.layers}
 
 
 def xlstm(sizes: Sizes) -> Settings:

@@ -76,9 +76,10 @@ class Attending:
             self.keep = None
 
     def __call__(
-        self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *given: Any, **named: Any
+        self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None, *given: Any, **named: Any
     ) -> tuple[Tensor, None]:
-        """Outputs of all queries, (n, T, H, D), with the signature required by transformers."""
+        """Outputs of all queries, (n, T, H, D), with the signature and the names required by transformers."""
+        mask = attention_mask
         queries, keys = q.shape[-2], k.shape[-2]
         attend, causal = own_function(module), _is_causal(module, named)
         size = max(1, WEIGHTS_AT_ONCE // (len(q) * q.shape[1] * keys))

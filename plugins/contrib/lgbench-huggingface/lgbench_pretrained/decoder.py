@@ -36,11 +36,11 @@ def outermost(module: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
 
 
 def _layers(model: Any) -> tuple[nn.Module, ...]:
-    """Decoder layers: the first module list as long as the configuration's number of layers."""
+    """Decoder layers: the first module list as long as the configuration's number of layers, if possible in the text model."""
     if model.config.is_encoder_decoder:
         raise UsageError(f"{type(model).__name__} has an encoder beside its decoder, so no probe applies")
     count = model.config.get_text_config().num_hidden_layers
-    for module in model.modules():
+    for module in (*model.get_decoder().modules(), *model.modules()):  # a picture's encoder may have as many layers
         if isinstance(module, nn.ModuleList) and len(module) == count:
             return tuple(module)
     raise UsageError(f"{type(model).__name__} has no list of {count} decoder layers, so no probe applies")
@@ -85,7 +85,8 @@ class Flow:
         second = _norm_that_gave(mlp.given, norms)
         is_post = second is not None and _same(mixer.given, self.before)
         middle = mlp.given if second is None or is_post else second.given
-        norm = second if is_post else returns or reads
+        own = None if returns is second else returns  # an attention that adds the stream returns what the MLP's norm takes
+        norm = second if is_post else own or reads
         if _same(middle, self.before):
             update = self._whole(mixer).answer if returns is None else returns.answer
             assert update is not None
@@ -213,6 +214,9 @@ class DecoderSight(Sight):
         self._flow = None
 
     def _begin(self, number: int, layer: nn.Module, given: Given, named: Named) -> None:
+        if number == 1:  # of the last pass, in a model that runs its layers several times
+            for found in (self._attentions, self._sublayers, self._finals):
+                found.clear()
         x = _first(given, named)
         self._flow = None if x is None else Flow(layer, number, x, self.where)
 
@@ -240,17 +244,24 @@ class DecoderSight(Sight):
         return self._without_weights(flow, call, answer) if self.attending is None else None
 
     def _attend(self, module: nn.Module, query: LastQuery) -> None:
-        """Callback of :class:`Attending` after an attention."""
-        if self._flow is not None:
-            self._flow.attended = module
-            self._add(self._flow.number, query)
+        """Callback of :class:`Attending` after an attention. Several attentions of a module, as in differential attention, are
+        no attention with weights.
+        """
+        if (flow := self._flow) is None:
+            return
+        if flow.attended is module:
+            self._attentions[0] = [own for own in self._attentions[0] if own.layer != flow.number]
+            self.not_linear.add(flow.number)
+            return
+        flow.attended = module
+        self._add(flow.number, query)
 
     def _without_weights(self, flow: Flow, call: Call, answer: Any) -> Any:
         """Answer of an attention with the weights of the last query alone; None for other modules.
 
         For models with an attention function of their own, with weights (n, H, T, K) beside the output.
         """
-        if not isinstance(answer, tuple) or flow.attended is not None:
+        if not isinstance(answer, tuple | list) or flow.attended is not None:
             return None
         queries = flow.before.shape[1]
         place = next((i for i, x in enumerate(answer) if isinstance(x, Tensor) and _are_weights(x, queries)), None)
@@ -260,7 +271,8 @@ class DecoderSight(Sight):
         taken = flow.last(_before_projection(flow, call))
         flow.attended = call.module
         self._add(flow.number, LastQuery(taken.view(*weights.shape[:2], -1), weights[..., 0, :]))
-        return (*answer[:place], weights, *answer[place + 1 :])
+        shorter = (*answer[:place], weights, *answer[place + 1 :])
+        return shorter if isinstance(answer, tuple) else list(shorter)
 
     def _add(self, layer: int, query: LastQuery) -> None:
         if query.weights is None:
@@ -276,9 +288,9 @@ class DecoderSight(Sight):
 
 
 def _first(given: Given, named: Named) -> Tensor | None:
-    """Hidden states: the argument of this name, or the first floating-point tensor with features, also in a tuple."""
+    """Hidden states: the argument of this name, or the first floating-point tensor with features, also in a tuple or list."""
     for each in (named.get("hidden_states"), *given, *named.values()):
-        x = _first(each, {}) if isinstance(each, tuple) else each
+        x = _first(tuple(each), {}) if isinstance(each, tuple | list) else each
         if isinstance(x, Tensor) and x.is_floating_point() and x.ndim >= 2:
             return x
     return None

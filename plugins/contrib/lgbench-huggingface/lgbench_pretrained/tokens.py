@@ -17,6 +17,9 @@ from lgbench.randomness import Random, key_of
 
 PURPOSE = "probe"
 
+MOST_DIGITS = 20
+"""More than any token number has. Python reads no number of thousands of digits."""
+
 MAX_TOKENS = 2**27
 """Of the contexts of all lengths, which are drawn before the first is read: 1 GiB."""
 
@@ -81,11 +84,15 @@ def text_of(path: Path) -> str:
 def numbers_of(text: str, path: Path, vocabulary: int) -> Tensor:
     """Token numbers with white space between them, in a file: (N,) int64. Raises UsageError for anything else."""
     words = text.split()
-    wrong = next((word for word in words if not (word.isascii() and word.isdigit() and int(word) < vocabulary)), None)
+    wrong = next((word for word in words if not _is_number(word, vocabulary)), None)
     if wrong is not None:
         expected = f"expected token numbers from 0 to {vocabulary - 1} with white space between them"
         raise UsageError(f"{str(path)!r} has {wrong[:40]!r}: {expected}")
     return torch.tensor([int(word) for word in words], dtype=torch.int64)
+
+
+def _is_number(word: str, vocabulary: int) -> bool:
+    return word.isascii() and word.isdigit() and len(word) < MOST_DIGITS and int(word) < vocabulary
 
 
 def check_lengths(lengths: tuple[int, ...], limit: int | None, contexts: int) -> None:

@@ -66,6 +66,36 @@ def test_a_model_is_that_of_the_library_with_the_tasks_vocabulary_in_float32_and
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(
+    "content",
+    [
+        OPT | {"layerdrop": 0.5, "num_hidden_layers": 4},
+        {
+            **{"model_type": "mixtral", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1},
+            **{"num_attention_heads": 2, "num_key_value_heads": 2, "router_jitter_noise": 0.9},
+        },
+    ],
+    ids=lambda content: content["model_type"],
+)
+def test_nothing_random_of_the_library_is_left(content: dict[str, Any]) -> None:
+    model = built(content)
+    expected = model(tokens(9))
+    assert all(torch.equal(model.train()(tokens(9)), expected) for _ in range(5))
+
+
+def test_a_deep_rwkv_has_the_initial_weights_of_the_library_and_trains() -> None:
+    from transformers import RwkvConfig, RwkvForCausalLM
+
+    ours = built({"model_type": "rwkv", "hidden_size": 32, "num_hidden_layers": 7}).train()
+    with torch.random.fork_rng(devices=[]), quiet():
+        torch.manual_seed(0)
+        theirs = RwkvForCausalLM(RwkvConfig(vocab_size=6, hidden_size=32, num_hidden_layers=7, pad_token_id=None))
+    theirs = theirs.state_dict()
+    assert all(torch.equal(weight, theirs[name]) for name, weight in ours.language_model.state_dict().items())
+    ours(tokens(9)).sum().backward()
+
+
+@torch.no_grad()
 def test_a_model_that_may_be_an_encoder_is_causal() -> None:
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
     model = built({"model_type": "bert", **sizes})

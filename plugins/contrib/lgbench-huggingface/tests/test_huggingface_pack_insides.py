@@ -41,6 +41,42 @@ def test_weights_and_streams_are_those_of_the_library(name, signature):
     torch.testing.assert_close(first[-1].after, expected.hidden_states[1][:, -1].double())
 
 
+def test_a_model_that_runs_its_layers_several_times_is_seen_in_the_last_pass():
+    model = built(BY_NAME["llama"], heads=2)
+    sight, first, last = DecoderSight(model, CPU, 1e-3), tokens(20), tokens(20).flip(1)
+    found = []
+    for passes in ((last,), (first, last)):
+        sight.begin()
+        with sight.watching(), torch.no_grad():
+            for inputs in passes:
+                model(inputs)
+        found.append(sight.at(0))
+    once, again = found
+    assert len(again.attentions) == 2 and len(again.sublayers) == 4
+    assert torch.equal(again.final, once.final)
+    assert all(torch.equal(own.weights, other.weights) for own, other in zip(again.attentions, once.attentions, strict=True))
+
+
+def test_a_difference_of_two_attentions_has_no_weights():
+    model = built(BY_NAME["diffllama"], heads=2)
+    sight = DecoderSight(model, CPU, 1e-3)
+    with sight.watching(), torch.no_grad():
+        sight.begin()
+        model(tokens(20))
+    assert sight.at(0).attentions == () and sight.not_linear == {1, 2}
+    assert [each.role for each in sight.at(0).sublayers] == ["attention", "mlp"] * 2
+
+
+def test_layers_of_the_text_are_found_beside_as_many_layers_of_pictures():
+    from transformers import AutoModelForCausalLM, Gemma3Config
+
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    text = sizes | {"vocab_size": 300, "num_key_value_heads": 2, "head_dim": 8}
+    config = Gemma3Config(text_config=text, vision_config=sizes | {"image_size": 28, "patch_size": 14}, mm_tokens_per_image=4)
+    model = AutoModelForCausalLM.from_config(config)
+    assert list(DecoderSight(model, CPU, 1e-3).layers) == list(model.get_decoder().layers)
+
+
 def test_one_decoder_is_found_within_any_module_and_nothing_else_is_one():
     llama = built(BY_NAME["llama"])
     assert len(sight_of(torch.nn.Sequential(llama), CPU, 1e-3).layers) == 2

@@ -60,8 +60,13 @@ KINDS = {
     "mpt": {"vocab_size": VOCABULARY, "d_model": 32, "n_layers": 2, "n_heads": 4},
     "opt": {key: value for key, value in SMALL.items() if key != "intermediate_size"}
     | {"ffn_dim": 48, "word_embed_proj_dim": 32, "do_layer_norm_before": False},
+    "openai-gpt": OWN_NAMES,  # its modules return lists
+    "doge": SMALL | {"num_key_value_heads": 4},  # its attention names the mask
 }
 WITHOUT_ATTENTION = ("mamba", "rwkv")
+PRE_NORM = ("llama", "mistral", "gpt_oss", "gpt2", "gpt_neo", "bloom", "mpt", "doge")
+PARALLEL = ("gpt_neox", "gptj", "cohere", "falcon")
+POST_NORM = ("opt", "openai-gpt")
 PROBES = [each for each in Registry.load().measurements if is_probe(each)]
 
 
@@ -164,6 +169,11 @@ def test_weights_streams_and_logits_are_those_that_the_model_gives_itself(kind, 
         torch.testing.assert_close(own.before, stream[:, -1].double(), rtol=1e-4, atol=1e-5)
     for first, last in zip(firsts, lasts, strict=True):
         torch.testing.assert_close(first.after, last.before)
+    for own in (*firsts, *lasts) if kind in PRE_NORM else firsts if kind in PARALLEL else ():
+        torch.testing.assert_close(own.norm_input, own.before)
+    assert (found.final is None) == (kind in POST_NORM)
+    if found.final is not None:
+        torch.testing.assert_close(found.final, lasts[-1].after)
 
 
 ADDS = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -44,6 +46,11 @@ def test_weights_and_streams_are_those_of_the_library(entry, place):
     if entry.name != SEVERAL_STREAMS:
         first = next(each for each in seen.sublayers if each.role == "attention")
         torch.testing.assert_close(first.before, told.hiddens[0][:, -1 - place].double())
+        for own, after in pairwise(seen.sublayers):
+            torch.testing.assert_close(own.after, after.before)
+        assert all(each.norm_input is not None for each in seen.sublayers)
+        if entry.name == "xt-plain":
+            assert all(torch.equal(each.norm_input, each.before) for each in seen.sublayers)
         final = torch.as_tensor(model.body.final_norm(sight.at(place).final.float()))
         torch.testing.assert_close(final, answer[:, -1 - place], rtol=1e-4, atol=1e-5)
 
