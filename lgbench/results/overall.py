@@ -161,7 +161,7 @@ class GridCell:
     """Distance to a perfect answer, as a share of the distance of the context-free baseline: 0 is perfect, 1 as bad as the
     baseline. None where the baseline is unknown or perfect."""
     best: bool
-    """Whether no mean of the column is better, nor the context-free baseline."""
+    """Whether no mean of the column is better, nor the context-free baseline. False for the only entry of a column."""
     may_be_best: bool
     """Whether the rank interval begins with 1. False in the column of a class, which has no ranks."""
 
@@ -188,7 +188,10 @@ class GridRow:
 
 @dataclass(frozen=True)
 class Grid:
-    """Ranked entries with raw weights by columns, under one protocol: entries of most families first, then the best mean."""
+    """Ranked entries with raw weights by columns, under one protocol.
+
+    Entries with most others beside them come first, summed over their families, then the best mean.
+    """
 
     metric: Metric
     protocol: ProtocolUse
@@ -207,19 +210,20 @@ def grid(families: Sequence[Board], tasks: Mapping[str, Board], classes: Mapping
     columns += [_class(kind, boards) for kind, boards in sorted(groups.items())]
     entries = {entry for _, cells in columns for entry in cells}
     rows = [GridRow(entry, tuple(cells.get(entry) for _, cells in columns)) for entry in entries]
+    counts = [len(cells) for _, cells in columns[: len(families)]]
     return Grid(
         metric=metric,
         protocol=families[0].protocol,
         columns=tuple(column for column, _ in columns),
-        rows=tuple(sorted(rows, key=lambda row: _place(row, len(families), metric))),
+        rows=tuple(sorted(rows, key=lambda row: _place(row, counts, metric))),
     )
 
 
-def _place(row: GridRow, families: int, metric: Metric) -> tuple[int, float, str]:
-    """Sort key of a row: number of families, mean over families."""
-    cells = [cell for cell in row.cells[:families] if cell]
-    values = [metric.sign * cell.mean if cell.share is None else cell.share for cell in cells]
-    return -len(cells), fmean(values) if values else 0.0, row.entry
+def _place(row: GridRow, counts: Sequence[int], metric: Metric) -> tuple[int, float, str]:
+    """Sort key of a row: number of entries beside it, over families, and mean over families. `counts`: entries by family."""
+    cells = [(cell, count) for cell, count in zip(row.cells, counts, strict=False) if cell]
+    values = [metric.sign * cell.mean if cell.share is None else cell.share for cell, _ in cells]
+    return -sum(count - 1 for _, count in cells), fmean(values) if values else 0.0, row.entry
 
 
 def _family(board: Board) -> tuple[GridColumn, dict[str, GridCell]]:
@@ -248,7 +252,8 @@ def _means(board: Board) -> dict[str, float]:
 def _cells(
     means: Mapping[str, float], context_free: float | None, metric: Metric, first: Collection[str]
 ) -> dict[str, GridCell]:
-    perfect, best = metric.perfect, min((metric.sign * mean for mean in means.values()), default=None)
+    perfect = metric.perfect
+    best = min(metric.sign * mean for mean in means.values()) if len(means) > 1 else None
 
     def cell(entry: str, mean: float) -> GridCell:
         share = None

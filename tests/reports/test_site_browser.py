@@ -650,7 +650,7 @@ def test_the_first_view_has_own_boards_before_families_of_other_protocols_and_cl
     made = site.pages(results, judged=[(claim, decide(claim, results)) for claim in claims], docs="../docs")
     page = visit("#/", made)
     assert page.locator("h2").all_text_contents()[-2:] == ["As inputs get longer", "Which published claims hold"]
-    assert page.locator(".pictures figcaption").all_text_contents() == ["alpha", "delta", "beta, protocol short/1"]
+    assert page.locator(".pictures figcaption").all_text_contents() == ["delta", "alpha", "beta, protocol short/1"]
     assert page.get_by_role("link", name="Docs").get_attribute("href") == "../docs/index.html"
     assert page.get_by_role("link", name="Use any model").get_attribute("href") == "../docs/how-to/use-any-model.html"
     lines = page.locator(".grid tbody tr:visible")
@@ -660,6 +660,21 @@ def test_the_first_view_has_own_boards_before_families_of_other_protocols_and_cl
     page.get_by_role("navigation", name="Protocol").get_by_role("link", name="short/1").click()
     expect(page.locator(".grid thead th")).to_have_text(["entry", "beta"])
     assert page.locator(".pictures figcaption").all_text_contents()[0] == "beta"
+
+
+def test_of_many_families_those_with_most_entries_come_first_and_the_page_stays_as_wide_as_the_window(visit, tmp_path):
+    for number in range(20):
+        write_runs(tmp_path, {"arch+new": around(0.3)}, f"family-{number}")
+    for entry in ("arch+old", "arch+other"):
+        write_runs(tmp_path, {entry: around(0.5)}, "family-7")
+    page = visit("#/", site.pages(Results(tmp_path)))
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    first = ["family-7", "family-0", "family-1", "family-10", "family-11", "family-12"]
+    assert page.locator(".grid thead th").all_text_contents()[:7] == ["entry", *first]
+    assert page.locator(".tasks dt").all_text_contents() == page.locator(".pictures figcaption").all_text_contents() == first
+    assert page.locator(".grid .best").count() == 1  # the only entry of a family is not its best
+    page.get_by_role("link", name="All 20 families of tasks").click()
+    expect(page.locator("h1")).to_be_visible()
 
 
 def test_words_explain_themselves_on_focus_and_hover_and_lead_to_the_glossary(look):

@@ -2,11 +2,12 @@
 
 const MAX_FIRST_ROWS = 12;
 const MAX_FIRST_DRAWN = 6;
+const MAX_FIRST_FAMILIES = 6;
 
 const startView = async (protocol = INDEX.start.protocol) => {
   const grid = INDEX.grids.find((other) => protocolOf(other) === protocol);
   if (!grid && protocol !== INDEX.start.protocol) return nowhere();
-  const boards = familyBoards(protocol);
+  const boards = familyBoards(protocol).slice(0, MAX_FIRST_FAMILIES);
   await Promise.all(boards.map((pageBoard) => loadBoards(pageBoard)));
   const names = drawnOnStart(grid, boards);
   colours.keep(names);
@@ -47,12 +48,14 @@ const ownEntries = (protocol) => {
   return named.length ? element("p", {}, "Your entries: ", named.flatMap((each, at) => [at ? "; " : "", each])) : null;
 };
 
-// The first entries of the grid, among them the baseline.
+// The first entries of the grid, among them the baseline, and the best of a family that has none of them.
 const drawnOnStart = (grid, boards) => {
   const { rows, baseline } = boardOf(boards[0]);
   const names = (grid ?? { rows }).rows.map(({ entry }) => entry).filter((entry) => weightsOf(entry) === "raw");
   const first = names.slice(0, MAX_FIRST_DRAWN);
-  return names.includes(baseline) && !first.includes(baseline) ? [...first.slice(0, -1), baseline] : first;
+  const drawn = names.includes(baseline) && !first.includes(baseline) ? [...first.slice(0, -1), baseline] : first;
+  const others = boards.map((pageBoard) => boardOf(pageBoard).rows.map(({ entry }) => entry));
+  return distinct([...drawn, ...others.filter((own) => !own.some((entry) => drawn.includes(entry))).map(([best]) => best)]);
 };
 
 const gridSection = (grid) => {
@@ -155,9 +158,17 @@ const tasksSection = () =>
     element(
       "dl",
       { class: "tasks" },
-      INDEX.families.map((family) => element("div", {}, element("dt", {}, linkToTask(family.name)), element("dd", {}, aboutFamily(family)))),
+      INDEX.families
+        .slice(0, MAX_FIRST_FAMILIES)
+        .map((family) => element("div", {}, element("dt", {}, linkToTask(family.name)), element("dd", {}, aboutFamily(family)))),
     ),
+    allFamilies(),
   );
+
+const allFamilies = () =>
+  INDEX.families.length > MAX_FIRST_FAMILIES
+    ? element("p", {}, element("a", { href: link("task") }, `All ${INDEX.families.length} families of tasks`))
+    : null;
 
 const docsLink = (path, text) => (INDEX.docs === null ? null : element("a", { href: `${INDEX.docs.replace(/\/$/, "")}/${path}` }, text));
 
