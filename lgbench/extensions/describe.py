@@ -275,7 +275,7 @@ def _task_page(task: Task) -> Iterator[str]:
     for protocol in PROTOCOLS.values():
         train, evaluate = protocol.settings(task)
         lr = learning_rate(protocol, train)
-        longest = context_lengths(task, train, evaluate)[-1]
+        longest = max(context_lengths(task, train, evaluate), default=evaluate.max_length)
         yield f"  {protocol.name}: {train.steps} steps of {train.batch}, lr {lr}, tested to {longest}"
     yield "\nsample contexts, and p* after them:"
     for sample in samples(task):

@@ -211,7 +211,7 @@ class Sublayer(NamedTuple):
 
 
 class PartsSight(Sight):
-    """Sees a model that is built from parts of lgbench, in its last pass through the layers."""
+    """Sees a model that is built from parts of lgbench; of several passes through all of its layers, the last."""
 
     def __init__(self, parts: Mapping[str, Any], build: Build, where: torch.device, tolerance: float) -> None:
         """Builds the model from copies of these parts. Raises any error of building it."""

@@ -68,7 +68,7 @@ def pages(
 
     Equal results and descriptions make equal text, on any machine at any time.
     """
-    order = "order by count(distinct entry) desc, family"  # those with most to compare first
+    order = "order by count(distinct entry) filter (weights = 'raw') desc, family"  # those with most to compare first
     by_family = f"select family, list(distinct task order by task) from models group by family {order}"
     families: dict[str, list[str]] = dict(results.rows(by_family))
     boards = _boards(results, families, protocol, baseline)

@@ -347,23 +347,23 @@ def _missing(
     lacking: dict[BoardKey, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for key, _, models, _ in boards:
         measured, tasks = models.measured_tasks, models.tasks
-        seeds: dict[str, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+        seeds: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for (entry, seed), own in tasks_of[key.without_metric].items():
-            absent = tuple(task for task in tasks if task not in own)
+            absent = [task for task in tasks if task not in own]
             if 0 < len(absent) < len(tasks):
-                seeds[entry][absent].append(seed)
+                count = f"{len(absent)} of the {len(tasks)} tasks"
+                seeds[entry][", ".join(absent) if len(absent) <= MOST_NAMED else count].append(seed)
             elif not absent and measured.get((entry, seed), 0) < len(tasks):
                 lacking[key][entry] += 1
         for entry, by_absent in seeds.items():
             if entry == raw[entry] or by_absent != seeds.get(raw[entry]):
-                incomplete[key] += (_left_out(entry, own, absent, len(tasks)) for absent, own in by_absent.items())
+                incomplete[key] += (_left_out(entry, own, absent) for absent, own in by_absent.items())
     return incomplete, lacking
 
 
-def _left_out(entry: str, seeds: Sequence[int], absent: Sequence[str], tasks: int) -> str:
-    lack, are = ("lacks", "is") if len(seeds) == 1 else ("lack", "are")
-    those = ", ".join(absent) if len(absent) <= MOST_NAMED else f"{len(absent)} of the {tasks} tasks"
-    return f"{entry.removeprefix(PREFIX)}: {named_seeds(seeds)} {lack} {those} and {are} left out"
+def _left_out(entry: str, seeds: Sequence[int], absent: str) -> str:
+    lacks, is_ = ("lacks", "is") if len(seeds) == 1 else ("lack", "are")
+    return f"{entry.removeprefix(PREFIX)}: {named_seeds(seeds)} {lacks} {absent} and {is_} left out"
 
 
 def _has_all(entries: Iterable[str], known: Collection[str]) -> bool:

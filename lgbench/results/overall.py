@@ -163,7 +163,7 @@ class GridCell:
     best: bool
     """Whether no mean of the column is better, nor the context-free baseline. False for the only entry of a column."""
     may_be_best: bool
-    """Whether the rank interval begins with 1. False in the column of a class, which has no ranks."""
+    """Whether the rank interval begins with 1. False in the column of a class, which has no ranks, and for its only entry."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class GridRow:
 class Grid:
     """Ranked entries with raw weights by columns, under one protocol.
 
-    Entries with most others beside them come first, summed over their families, then the best mean.
+    Rows are in the order of the number of other entries in their families, summed, most first; then of the mean.
     """
 
     metric: Metric
@@ -220,7 +220,7 @@ def grid(families: Sequence[Board], tasks: Mapping[str, Board], classes: Mapping
 
 
 def _place(row: GridRow, counts: Sequence[int], metric: Metric) -> tuple[int, float, str]:
-    """Sort key of a row: number of entries beside it, over families, and mean over families. `counts`: entries by family."""
+    """Sort key of a row: number of other entries in its families, summed; mean over families. `counts`: entries of each."""
     cells = [(cell, count) for cell, count in zip(row.cells, counts, strict=False) if cell]
     values = [metric.sign * cell.mean if cell.share is None else cell.share for cell, _ in cells]
     return -sum(count - 1 for _, count in cells), fmean(values) if values else 0.0, row.entry
@@ -259,6 +259,8 @@ def _cells(
         share = None
         if context_free is not None and perfect is not None and context_free != perfect:
             share = (mean - perfect) / (context_free - perfect)
-        return GridCell(mean, share, metric.sign * mean == best and (share is None or share < 1), entry in first)
+        return GridCell(
+            mean, share, metric.sign * mean == best and (share is None or share < 1), entry in first and len(means) > 1
+        )
 
     return {entry: cell(entry, mean) for entry, mean in means.items()}

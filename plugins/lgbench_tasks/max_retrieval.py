@@ -82,6 +82,8 @@ class MaxRetrieval(Task):
         """Items as priority:class, with decimals that tell the highest priority from the next; the query as a question mark."""
         priorities, classes = inputs[:-1, 0].tolist(), inputs[:-1, 1:].argmax(-1).tolist()
         highest = sorted(priorities)[-2:]
-        decimals = next((n for n in DECIMALS if len({f"{priority:.{n}f}" for priority in highest}) == len(highest)), 2)
+        decimals = next(
+            (n for n in DECIMALS if len({f"{priority:.{n}f}" for priority in highest}) == len(highest)), DECIMALS[-1]
+        )
         items = [f"{priority:.{decimals}f}:{kind}" for priority, kind in zip(priorities, classes, strict=True)]
         return " ".join([*items, "?"])

@@ -147,6 +147,18 @@ def test_a_finished_run_keeps_its_rate_and_gives_it_to_other_seeds_where_the_tun
     assert not (tmp_path / TUNING).exists() and len(metadata(tmp_path)) == 2
 
 
+def test_a_stage_of_tuning_that_lacks_a_file_is_due_with_its_finished_runs(tuned_everywhere, tmp_path):
+    """A population left by a killed process may have some of them."""
+    lgbench.run(**ONE_TASK, seeds=[0], results=tmp_path)
+    for path in (*tmp_path.glob("*.parquet"), next((tmp_path / TUNING).glob("*.parquet"))):
+        path.unlink()
+    command = Command.of(RunOptions(**ONE_TASK, seeds=[0], results=tmp_path), Registry.load(), ProgressDisplay())
+    assert {run.run_id for run in command.rates.due()} == {
+        run.run_id for run in command.rates.every if run.record.tuning is None
+    }
+    assert len(list((tmp_path / TUNING).glob("*.parquet"))) == len(command.rates.due()) - 1 > 0
+
+
 @pytest.mark.slow
 def test_a_command_killed_in_the_middle_of_tuning_goes_on_to_the_same_bits(tuned_everywhere, tmp_path, warm: Warm):
     code = REGISTER + "\nfrom lgbench.cli.main import main\nmain(prog_name='lgbench')"

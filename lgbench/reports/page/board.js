@@ -12,6 +12,7 @@ const boardFacets = (pageBoard) => {
   const family = INDEX.families.find(({ name, tasks }) => name === pageBoard.name || tasks.includes(pageBoard.name));
   const to = (name) => linkToBoard(nearest(name, pageBoard));
   const families = INDEX.families.map(({ name }) => ({ text: name, href: to(name), current: name === family.name }));
+  families.sort((one, other) => (one.text < other.text ? -1 : 1));
   const names = distinct([family.name, ...family.tasks]);
   const tasks = names.map((name) => ({
     text: name === family.name ? "all tasks" : name,

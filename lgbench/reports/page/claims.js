@@ -91,7 +91,7 @@ const claimView = (name) => {
             claim.commands.map((line) => commandLine(line)),
           )
         : null,
-    ].filter(Boolean),
+    ],
   };
 };
 

@@ -51,11 +51,11 @@ const ownEntries = (protocol) => {
 // The first entries of the grid, among them the baseline, and the best of a family that has none of them.
 const drawnOnStart = (grid, boards) => {
   const { rows, baseline } = boardOf(boards[0]);
-  const names = (grid ?? { rows }).rows.map(({ entry }) => entry).filter((entry) => weightsOf(entry) === "raw");
+  const own = boards.map((pageBoard) => boardOf(pageBoard).rows.map(({ entry }) => entry).filter((entry) => weightsOf(entry) === "raw"));
+  const names = (grid ?? { rows }).rows.map(({ entry }) => entry).filter((entry) => own.flat().includes(entry));
   const first = names.slice(0, MAX_FIRST_DRAWN);
   const drawn = names.includes(baseline) && !first.includes(baseline) ? [...first.slice(0, -1), baseline] : first;
-  const others = boards.map((pageBoard) => boardOf(pageBoard).rows.map(({ entry }) => entry));
-  return distinct([...drawn, ...others.filter((own) => !own.some((entry) => drawn.includes(entry))).map(([best]) => best)]);
+  return distinct([...drawn, ...own.filter((entries) => !entries.some((entry) => drawn.includes(entry))).flatMap(([best]) => best ?? [])]);
 };
 
 const gridSection = (grid) => {

@@ -25,7 +25,7 @@ class Configured(Architecture):
 
     The file has what save_pretrained of transformers writes to config.json, or less: `model_type`, such as "opt", and what
     differs from the library's defaults, above all the sizes. The task decides the vocabulary and the number of positions. There
-    is no dropout, and no special token. Weights are initialised as the library does it.
+    is no dropout, dropped layer or noise in routers, and no special token. Weights are initialised as the library does it.
     """
 
     name = "hf"

@@ -82,7 +82,7 @@ def _adapt(config: Any, positions: int) -> None:
         if RANDOM.search(name) and isinstance(value, int | float) and not isinstance(value, bool):
             setattr(config, name, 0.0)
     if hasattr(config, "rescale_every"):
-        config.rescale_every = 0  # else RWKV divides its weights in place, in evaluation alone
+        config.rescale_every = 0  # else RWKV divides its weights in place by powers of 2, in evaluation alone, to spare float16
     if getattr(config, "is_decoder", True) is False:
         config.is_decoder = True
     if hasattr(config, POSITIONS):

@@ -168,7 +168,6 @@ def falcon_h1(sizes: Sizes) -> Settings:
 def rwkv(sizes: Sizes) -> Settings:
     if min(sizes.layers, sizes.width) < 2:
         raise Unsupported("rwkv needs 2 layers and a width of 2 at least: its initial values are spread evenly over both")
-    # In evaluation the library divides weights in place by powers of 2, to spare float16, unless that is off.
     return {"hidden_size": sizes.width, "num_hidden_layers": sizes.layers}
 
 

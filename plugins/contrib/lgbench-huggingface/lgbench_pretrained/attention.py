@@ -79,7 +79,6 @@ class Attending:
         self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None, *given: Any, **named: Any
     ) -> tuple[Tensor, None]:
         """Outputs of all queries, (n, T, H, D), with the signature and the names required by transformers."""
-        mask = attention_mask
         queries, keys = q.shape[-2], k.shape[-2]
         attend, causal = own_function(module), _is_causal(module, named)
         size = max(1, WEIGHTS_AT_ONCE // (len(q) * q.shape[1] * keys))
@@ -87,15 +86,15 @@ class Attending:
         weights: Tensor | None = None
         for start in range(0, queries, size):
             rows = slice(start, min(start + size, queries))
-            seen = keys - queries + rows.stop if mask is None and causal else keys
+            seen = keys - queries + rows.stop if attention_mask is None and causal else keys
             others = {name: _rows_of(other, rows, queries) for name, other in named.items()}
-            own = _mask(mask, rows, seen, keys - queries, causal, q)
+            own = _mask(attention_mask, rows, seen, keys - queries, causal, q)
             part, weights = attend(module, q[..., rows, :], k[..., :seen, :], v[..., :seen, :], own, *given, **others)
             taken.append(part)
         if self.keep is not None:
             row = slice(queries - 1, queries)
             others = {name: _rows_of(other, row, queries) for name, other in named.items()}
-            own = _mask(mask, row, keys, keys - queries, causal, q)
+            own = _mask(attention_mask, row, keys, keys - queries, causal, q)
 
             def take(values: Tensor) -> Tensor:
                 """Output of the last query: values (n, H/G, K, D) -> (n, H, 1, D)."""

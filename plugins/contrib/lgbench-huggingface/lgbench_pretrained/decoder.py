@@ -214,9 +214,8 @@ class DecoderSight(Sight):
         self._flow = None
 
     def _begin(self, number: int, layer: nn.Module, given: Given, named: Named) -> None:
-        if number == 1:  # of the last pass, in a model that runs its layers several times
-            for found in (self._attentions, self._sublayers, self._finals):
-                found.clear()
+        if number == 1:  # a model may run all its layers several times, and the last pass counts
+            super().begin()
         x = _first(given, named)
         self._flow = None if x is None else Flow(layer, number, x, self.where)
 
@@ -244,9 +243,7 @@ class DecoderSight(Sight):
         return self._without_weights(flow, call, answer) if self.attending is None else None
 
     def _attend(self, module: nn.Module, query: LastQuery) -> None:
-        """Callback of :class:`Attending` after an attention. Several attentions of a module, as in differential attention, are
-        no attention with weights.
-        """
+        """Callback of :class:`Attending` after an attention. A module that attends several times has no reading."""
         if (flow := self._flow) is None:
             return
         if flow.attended is module:

@@ -96,9 +96,9 @@ class Probing:
 
     def _lack(self, seen: Internals) -> str:
         """The reason why probes do not apply to the model."""
-        if not seen.attentions:
+        if not seen.attentions and not self._sight.not_linear:
             return "lgbench sees no attention in it"
-        if any(each.weights is None for each in seen.attentions):
+        if not seen.attentions or any(each.weights is None for each in seen.attentions):
             return "its attention has no weights"
         return "it has no such part"
 

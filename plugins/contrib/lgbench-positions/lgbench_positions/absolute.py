@@ -96,8 +96,8 @@ class RandomisedLearned(Position):
     the model will get (2048 in the paper). In evaluation the rows are the first T; the paper draws a subset there too. So a
     prefix has the same code alone and within a longer input, and an input of N positions uses all rows in order either way.
     E starts normal with standard deviation 0.02. With position ids m is the id, and N the number of ids. The subset still has
-    as many rows as the context has tokens, so ids that end before places do leave the last rows untrained; `coupled` is for
-    such tasks. In training an id of T or more takes the last of the T rows.
+    as many rows as the context has tokens, so where ids are fewer than tokens the last rows stay untrained; `coupled` is
+    for such tasks. In training an id of T or more takes the last of the T rows.
     """
 
     name = "randomised-learned"

@@ -20,7 +20,7 @@ PRINT = VARIABLES + VALUES
 class VariableTracking(Task):
     """A context is L assignments and a variable to print; the answer is the variable's value.
 
-    A variable gets a value or, with probability 1/2, what an assigned variable has at that moment, now and then itself. Later
+    A variable gets a value or, with probability 1/2, what an assigned variable has at that moment, which may be itself. Later
     assignments take its place, and assignments of other variables distract:
 
     >>> inputs, distribution, _ = VariableTracking().sample(5, Random(1, seed=6))

@@ -64,11 +64,9 @@ def _results(folder: Folder) -> dict[str, int]:
 
 def _is_result(name: str) -> bool:
     """Whether a file of this name belongs to results. Refuses `..`, so no file is ever made outside the folder."""
-    if not name:  # of an address that is a file
-        return False
-    first, *others = PurePosixPath(name).parts
-    hidden = [part for part in (first, *others) if part.startswith(".")]
-    return name.endswith((RUNS, WEIGHTS)) and (not hidden or (hidden == [run_files.TUNING] and first == run_files.TUNING))
+    parts = PurePosixPath(name).parts  # none of an address that is a file
+    hidden = [part for part in parts if part.startswith(".")]
+    return name.endswith((RUNS, WEIGHTS)) and (not hidden or (hidden == [run_files.TUNING] and parts[0] == run_files.TUNING))
 
 
 def _at_once(ask: Callable[[str], Answer], names: Iterable[str]) -> Iterator[tuple[str, Answer]]:
