@@ -190,7 +190,7 @@ class GridRow:
 class Grid:
     """Ranked entries with raw weights by columns, under one protocol.
 
-    Rows are in the order of the number of other entries in their families, summed, most first; then of the mean.
+    Entries that share their families with most others come first, and equal ones in the order of their mean.
     """
 
     metric: Metric
@@ -220,7 +220,7 @@ def grid(families: Sequence[Board], tasks: Mapping[str, Board], classes: Mapping
 
 
 def _place(row: GridRow, counts: Sequence[int], metric: Metric) -> tuple[int, float, str]:
-    """Sort key of a row: number of other entries in its families, summed; mean over families. `counts`: entries of each."""
+    """Sort key of a row: number of other entries, summed over its families, and its mean. `counts`: entries of each family."""
     cells = [(cell, count) for cell, count in zip(row.cells, counts, strict=False) if cell]
     values = [metric.sign * cell.mean if cell.share is None else cell.share for cell, _ in cells]
     return -sum(count - 1 for _, count in cells), fmean(values) if values else 0.0, row.entry
