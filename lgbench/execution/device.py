@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -172,10 +174,18 @@ def as_in_runs(device: torch.device) -> Iterator[None]:
 
 
 def device_name(device: torch.device) -> str:
-    """Name of the GPU, or instruction set of the CPU, which decides rounding: "cpu (x86_64, AVX512)"."""
+    """Name of the GPU, or model and instruction set of the CPU, which decide rounding: "cpu (AMD EPYC, AVX512)"."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{device.type} ({platform.machine()}, {torch.backends.cpu.get_cpu_capability()})"
+    return f"{device.type} ({_processor()}, {torch.backends.cpu.get_cpu_capability()})"
+
+
+def _processor() -> str:
+    """Model of the CPU where the system is Linux and names it, else its architecture, such as "arm64"."""
+    with suppress(OSError):
+        if found := re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            return found[1].strip()
+    return platform.machine()
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """Numbers of an execution, and memory of its process: the kernel counts how often freed memory has to be fetched anew."""
 
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from helpers.processes import python
 
 from lgbench import RunOptions, UsageError
-from lgbench.execution.device import Execution, as_in_runs
+from lgbench.execution.device import Execution, as_in_runs, device_name
 
 resource = pytest.importorskip("resource")
 
@@ -66,3 +67,9 @@ def test_a_run_takes_subnormal_numbers_for_zero_and_the_process_goes_on_as_befor
 def test_a_number_out_of_range_is_told(option, value):
     with pytest.raises(UsageError, match=f"--{option} is {value}, expected "):
         Execution.of(RunOptions("tomita", "pre-norm", **{option: value}))
+
+
+def test_the_device_of_a_run_is_the_cpu_as_the_system_names_it():
+    if not (found := [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]):
+        pytest.skip("the system names no model")
+    assert device_name(torch.device("cpu")).startswith(f"cpu ({found[0].partition(':')[2].strip()}, ")
