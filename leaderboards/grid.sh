@@ -78,7 +78,7 @@ every standard 0:5 xt-swiglu,xt-relu-squared,xt-macaron,xt-hyper-connections --a
 runs long 0:3 dyck "$NORMS"
 runs long 0:3 tomita "$NORMS"
 runs paper 0:5 max-retrieval "pre-norm,$ON_ATTENTION,$RETRIEVAL,adaptive-temperature,set-attention+adaptive-temperature" --average none
-runs paper 0:3 set-complement "no-norm,input-norm,$NORMS" # 20 core-hours; unfinished/ has some of it
+runs paper 0:3 set-complement "no-norm,input-norm,$NORMS" # 20 core-hours
 
 # mamba and falcon-mamba step through positions on a CPU, and take 40 times as long as a transformer.
 runs standard 0:5 tomita mamba,falcon-mamba --average none
