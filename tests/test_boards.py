@@ -409,7 +409,7 @@ def _by_seed(results, verdict, entry):
 
 
 @pytest.mark.slow
-def test_every_published_run_could_be_submitted_today_or_is_of_an_earlier_protocol():
+def test_every_published_run_could_be_submitted_today_or_is_of_an_earlier_version():
     assert check_filed(LEADERBOARDS, Registry.load()) == []
 
 
