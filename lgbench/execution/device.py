@@ -174,7 +174,7 @@ def as_in_runs(device: torch.device) -> Iterator[None]:
 
 
 def device_name(device: torch.device) -> str:
-    """Name of the GPU, or model and instruction set of the CPU, which decide rounding: "cpu (AMD EPYC, AVX512)"."""
+    """Name of the GPU, or model and instruction set of the CPU: "cpu (AMD EPYC, AVX512)". Others round otherwise."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{device.type} ({_processor()}, {torch.backends.cpu.get_cpu_capability()})"
