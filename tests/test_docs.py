@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import os
 import re
 import runpy
 import subprocess
@@ -142,8 +143,9 @@ def test_make_has_what_the_documentation_says(where):
 def accepted(commands, tmp_path, monkeypatch):
     """Each command of lgbench ends well; what it runs is made small."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PWD", str(tmp_path))
     for command in commands:
-        words = re.findall(r'"[^"]*"|\S+', command)
+        words = re.findall(r'"[^"]*"|\S+', os.path.expandvars(command))
         arguments = [word.strip('"') for word in words[1:]]
         if arguments[0] == "run":
             arguments = [*arguments, *SMALL.split()]
