@@ -15,6 +15,7 @@ import click
 from lgbench.cli import options
 from lgbench.cli.output import complain, console, echo, installed, keep_output
 from lgbench.errors import LgbenchError, PluginError, unknown
+from lgbench.extensions import commands
 from lgbench.extensions import new_plugin as packages
 from lgbench.extensions.describe import KINDS
 from lgbench.terminal import printable, wrapped
@@ -144,8 +145,8 @@ def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
     """Check whether plugins keep to the contracts.
 
     PLUGIN is a file, a function in a file that builds a model, as in ./my_model.py:build, or the name of a plugin, of a
-    package, or of a task, architecture or other provided part. Without it, the files of --plugin are checked, or all installed
-    plugins. The exit code is 1 if a check failed.
+    package, of a command, or of a task, architecture or other provided part. Without it, the files of --plugin are checked, or
+    all installed plugins and commands. The exit code is 1 if a check failed.
     """
     from lgbench.conformance.check import CheckFailed
     from lgbench.extensions.loading import parted
@@ -182,22 +183,27 @@ def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
 def _chosen(names: Sequence[str], files_alone: bool, registry: Registry) -> list[Check]:
     from packaging.utils import canonicalize_name
 
-    from lgbench.conformance.collect import checks_of, checks_of_plugin
+    from lgbench.conformance.collect import checks_of, checks_of_commands, checks_of_plugin
 
     every = registry.plugins
     if not names:
         own = [plugin for plugin in every if plugin.distribution.stamp] if files_alone else every
-        return [each for plugin in own for each in checks_of_plugin(plugin, registry)]
-    found: list[Check] = []
+        found = [each for plugin in own for each in checks_of_plugin(plugin, registry)]
+        return found if files_alone else found + checks_of_commands(commands.named())
+    owners = {name: [commands.owner(each) for each in own] for name, own in commands.named().items()}
+    found = []
     for name in names:
         spelled = canonicalize_name(name)
         own = [p for p in every if spelled in (canonicalize_name(p.name), canonicalize_name(p.distribution.name))]
         things = [thing for catalog in registry.catalogs().values() if (thing := catalog.get(name)) is not None]
-        if not own and not things:
-            plugins = {called for plugin in every for called in (plugin.name, plugin.distribution.name)}
-            raise unknown("plugin", name, plugins | {each for c in registry.catalogs().values() for each in c.names()})
+        given = [each for each, who in owners.items() if spelled in map(canonicalize_name, (each, *who))]
+        if not (own or things or given):
+            known = {called for plugin in every for called in (plugin.name, plugin.distribution.name)}
+            known |= {called for each, who in owners.items() for called in (each, *who)}
+            raise unknown("plugin", name, known | {each for c in registry.catalogs().values() for each in c.names()})
         found += [each for plugin in own for each in checks_of_plugin(plugin, registry)]
         found += [] if own else [each for thing in things for each in checks_of(thing, registry)]
+        found += checks_of_commands(given)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -18,7 +18,7 @@ from lgbench.conformance.tasks import TASKS
 from lgbench.conformance.updates import AVERAGERS, OPTIMIZERS
 from lgbench.contracts.training import option_types
 from lgbench.errors import LgbenchError, PluginError
-from lgbench.extensions import describe
+from lgbench.extensions import commands, describe
 from lgbench.extensions.registry import Plugin, Registry, require_declared
 
 LOGGERS = Rules[[contracts.Logger]]()
@@ -83,6 +83,16 @@ def checks_of_plugin(plugin: Plugin, registry: Registry) -> list[Check]:
         except LgbenchError as clash:
             own.append(Check(f"{kind} {name}", "no other plugin has its name", partial(expect, False, str(clash))))
     return own
+
+
+def checks_of_commands(names: Iterable[str]) -> list[Check]:
+    """Checks of the commands that packages name in their metadata."""
+    return [Check(f"command {name}", "its package gives it, with a help text", partial(_is_given, name)) for name in names]
+
+
+def _is_given(name: str) -> None:
+    command = commands.command(name)
+    expect(bool(command and command.help), "it has no help text: write a docstring")
 
 
 def checks_of(thing: Any, registry: Registry) -> list[Check]:

@@ -86,6 +86,28 @@ def test_a_broken_plugin_costs_its_own_command_alone(site, source, said):
     assert {"meet", "run"} <= {word.value for word in words} and "greet" not in {word.value for word in words}
 
 
+def test_check_tries_the_commands_of_a_package(site, monkeypatch):
+    monkeypatch.setenv("LGBENCH_PLUGINS", "lgbench_norms")
+    install(site, "greeter", ["greet"])
+    install(
+        site,
+        "silent",
+        ["greet-silently"],
+        SOURCE.replace("def greet", "def greet_silently")
+        .replace("[greet]", "[greet_silently]")
+        .replace("'''Say hello.'''", ""),
+    )
+    install(site, "broken", ["meet"], "import no_such_module")
+    for name in ("greeter", "greet"):
+        assert invoked("check", name).output == "command greet\nall 1 checks passed\n"
+    for name, said in (("silent", "no help text: write a docstring"), ("broken", "No module named 'no_such_module'")):
+        done = invoked("check", name)
+        assert done.exit_code == 1 and said in done.output
+    done = invoked("check", "greetr")
+    assert done.exit_code == 2 and "did you mean 'greeter'" in done.output
+    assert "command meet" in invoked("check").output
+
+
 def test_one_name_of_two_plugins_is_used_by_neither(site):
     install(site, "greeter", ["greet"]), install(site, "other", ["greet"])
     done = invoked("greet", "you")
