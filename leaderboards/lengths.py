@@ -85,6 +85,18 @@ def _of_task(results: Results, task: str) -> list[Reach]:
     return found
 
 
+def summary(found: Sequence[Reach]) -> str:
+    """Sentence on how many tasks models are right to twice the training length, the longest that all have; "" without runs."""
+    by_task = {task: {reach.trained for reach in found if reach.task == task} for task in {reach.task for reach in found}}
+    if not (shared := set.intersection(*by_task.values()) if by_task else set()):
+        return ""
+    trained = max(shared)
+    far = {reach.task for reach in found if reach.trained == trained and reach.right_to >= 2 * trained}
+    ran = [(title, by_task.keys() & {*tasks}) for title, tasks in TASKS.items()]
+    parts = " and ".join(f"on {len(far & tasks)} of {len(tasks)} languages {title}" for title, tasks in ran)
+    return f"Trained on up to {trained} symbols, transformers are right to {2 * trained} or more {parts}."
+
+
 WIDTH, CELL = 170, 13
 """Width of a panel and height of a row, in points."""
 MOST = 6
