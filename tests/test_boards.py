@@ -285,6 +285,9 @@ def test_the_picture_of_training_lengths_has_the_longest_right_length_of_the_med
         expected[task, trained] = sorted(max(own, default=0) for own in right)[1]
     found = lengths.reaches(Results(tmp_path))
     assert {(reach.task, reach.trained): reach.right_to for reach in found} == expected and len({*expected.values()}) > 1
+    with_program, without = (f"{expected[task, 8] >= 16:d} of 1 languages" for task in ("tomita-2", "tomita-5"))
+    said = f"on {with_program} with a program in C-RASP and on {without} without a program."
+    assert lengths.summary(found) == f"Trained on up to 8 symbols, transformers are right to 16 or more {said}"
     drawn = json.dumps(lengths.picture(found), ensure_ascii=False)
     assert all(f'"{reach.right_to}"' in drawn or f'"≥{reach.right_to}"' in drawn for reach in found)
 
