@@ -35,6 +35,17 @@ def papers(found: Judged) -> str:
     return markdown_table(lines)
 
 
+def programs(found: Judged) -> str:
+    """Lines of the claims on programs in C-RASP: predictions that hold, with a program and without one."""
+    lines = [["transformer", "published", "predicted", "predictions"], [":--"] * 4]
+    for claim, verdicts in found:
+        for said, expect in (("a program", "better"), ("no program", "worse")) if claim.name.startswith("c-rasp-") else ():
+            own = [verdict for verdict in verdicts if (verdict.test.expect or "better") == expect]
+            outcome = "generalizes" if expect == "better" else "does not"
+            lines.append([f"`{_shown(claim.tests[0]).split()[0]}`", said, outcome, summary([(claim, own)])])
+    return markdown_table(lines)
+
+
 def predictions(found: Judged) -> str:
     """Lines of tests: the tasks of each verdict."""
     lines = [["claim", "prediction", *STATES], [":--"] * (2 + len(STATES))]
@@ -96,6 +107,7 @@ def tables(results: Results) -> dict[str, str]:
         "members": classes.members(scores),
         "without_share": classes.without_share(ran),
         "papers": papers(found),
+        "programs": programs(found),
         "predictions": predictions(found),
         "chomsky": chomsky(results),
     }

@@ -61,8 +61,15 @@ class Reach(NamedTuple):
     """Training length."""
     right_to: int
     """Longest length up to which a model is right, median over seeds; 0 for one that is wrong at the shortest."""
+    within: int
+    """Longest tested length in the training range."""
     tested: int
     """Longest tested length."""
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether a model is right within the training range."""
+        return self.right_to >= self.within
 
 
 def reaches(results: Results) -> list[Reach]:
@@ -81,20 +88,25 @@ def _of_task(results: Results, task: str) -> list[Reach]:
             right = [effective_length(models.lengths, (own < RIGHT).tolist()) for own in values if np.isfinite(own).all()]
             if right:
                 protocol = header.protocol.without(SETTING)
-                found.append(Reach(task, protocol, header.train_length, median_low(right), models.lengths[-1]))
+                within = max(length for length in models.lengths if length <= header.train_length)
+                found.append(Reach(task, protocol, header.train_length, median_low(right), within, models.lengths[-1]))
     return found
 
 
 def summary(found: Sequence[Reach]) -> str:
-    """Sentence on how many tasks models are right to twice the training length, the longest that all have; "" without runs."""
+    """Sentence on how far models are right, of the longest training length that all tasks have; "" without runs."""
     by_task = {task: {reach.trained for reach in found if reach.task == task} for task in {reach.task for reach in found}}
     if not (shared := set.intersection(*by_task.values()) if by_task else set()):
         return ""
     trained = max(shared)
-    far = {reach.task for reach in found if reach.trained == trained and reach.right_to >= 2 * trained}
-    ran = [(title, by_task.keys() & {*tasks}) for title, tasks in TASKS.items()]
-    parts = " and ".join(f"on {len(far & tasks)} of {len(tasks)} languages {title}" for title, tasks in ran)
-    return f"Trained on up to {trained} symbols, transformers are right to {2 * trained} or more {parts}."
+    parts = []
+    for title, tasks in TASKS.items():
+        own = [reach for reach in found if reach.trained == trained and reach.task in tasks]
+        within, twice = sum(reach.is_learned for reach in own), sum(reach.right_to >= 2 * trained for reach in own)
+        longest = sum(reach.right_to == reach.tested for reach in own)
+        beyond = f"{twice} to twice the training length, {longest} to the longest length tested"
+        parts.append(f"on {within} of {len(own)} languages {title} within the training range, on {beyond}")
+    return f"Trained on up to {trained} symbols, transformers are right {'; '.join(parts)}."
 
 
 WIDTH, CELL = 170, 13
@@ -109,7 +121,8 @@ def picture(found: Sequence[Reach]) -> Spec:
     spec: Spec = alt.vconcat(*panels, spacing=8).to_dict()
     lines = [
         f"longest length up to which TVD is below {RIGHT}, by training length;",
-        "median of seeds; dark where that is many training lengths",
+        "median of seeds; dark where that is many training lengths;",
+        "a star: wrong within the training range",
     ]
     page = on_paper(f"Length of training inputs, {found[0].protocol}", lines)
     return page | content(spec)
@@ -120,7 +133,7 @@ def _panel(title: str, tasks: Sequence[str], found: Sequence[Reach]) -> alt.Laye
         {
             "task": reach.task,
             "trained": reach.trained,
-            "reach": f"{'≥' if reach.right_to == reach.tested else ''}{reach.right_to}",
+            "reach": f"{'≥' * (reach.right_to == reach.tested)}{reach.right_to}{'*' * (not reach.is_learned)}",
             "doublings": log2(max(1.0, reach.right_to / reach.trained)),
         }
         for reach in found

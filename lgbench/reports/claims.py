@@ -142,30 +142,24 @@ def commands(claim: Claim, verdicts: Iterable[Verdict], options: Sequence[str] =
 
 
 def summary(found: Judged) -> str:
-    """Count of confirmed tests, such as "2 of 3 predictions hold (1 refuted); 4 have not run". A test counts once on each task.
+    """Count of confirmed tests, such as "2 of 3 predictions hold (1 refuted); 4 not run". A test counts once on each task.
 
-    Decided tests without a seed at which all entries fit the training range, and those that the context-free baseline passes,
-    say little about generalization: they are counted apart.
+    Two kinds of tests say little about generalization and are counted apart: those without a seed at which all entries fit the
+    training range, and those that the context-free baseline meets, too.
     """
     counting = [verdict for claim, verdicts in found for verdict in latest(claim, verdicts)]
     ran = [verdict for verdict in counting if verdict.state != "not run"]
     if not ran:
         return f"0 of {counted(len(counting), 'prediction')} run"
-    unfitted = [verdict for verdict in ran if verdict.state != "undecided" and not verdict.fitted]
-    blind = [verdict for verdict in ran if verdict.state == "confirmed" and verdict.blind and verdict.fitted]
+    unfitted = [verdict for verdict in ran if verdict.n and not verdict.fitted]
+    blind = [verdict for verdict in ran if verdict.fitted and verdict.blind]
     telling = [verdict.state for verdict in ran if verdict not in (*unfitted, *blind)]
     others = [f"{telling.count(state)} {state}" for state in STATES[1:] if state in telling]
-    told = []
-    if telling:
-        holds = counted(len(telling), "prediction", "holds", "hold")
-        told.append(f"{telling.count('confirmed')} of {holds}" + (f" ({', '.join(others)})" if others else ""))
-    if unfitted:
-        told.append(f"no seed fits every entry of {counted(len(unfitted), 'other prediction' if telling else 'prediction')}")
-    if blind:
-        told.append(f"ignoring the context suffices for {len(blind)} confirmed")
-    if waiting := len(counting) - len(ran):
-        told.append(f"{waiting} {'has' if waiting == 1 else 'have'} not run")
-    return "; ".join(told)
+    holds = counted(len(telling), "prediction", "holds", "hold")
+    told = [f"{telling.count('confirmed')} of {holds}" + (f" ({', '.join(others)})" if others else "")] if telling else []
+    rest = {"not fitted": len(unfitted), "met by ignoring the context": len(blind), "not run": len(counting) - len(ran)}
+    apart = ", ".join(f"{count} {what}" for what, count in rest.items() if count)
+    return "; ".join([*told, *filter(None, [apart])])
 
 
 def pair(test: ClaimTest, names: Sequence[str] = ()) -> str:

@@ -100,7 +100,7 @@ def test_every_claim_with_a_verdict_has_a_line_for_each_and_the_others_are_count
     assert lines_of(done.stdout) == [("alpha", QUICK, "confirmed"), ("beta", QUICK, "refuted")]
     assert "new-norm: The new norm is better than the old one." in done.stdout
     assert "A new norm (arXiv 0000.00000, table 2)" in done.stdout
-    assert "1 of 2 predictions hold (1 refuted); 3 have not run. 1 claim has no verdict." in done.stdout
+    assert "1 of 2 predictions hold (1 refuted); 3 not run. 1 claim has no verdict." in done.stdout
     assert "peri-norm:" not in done.stdout
 
 
@@ -126,7 +126,7 @@ def test_one_claim_is_shown_in_full(folder):
             assert number in done.stdout
     assert "Needs 5 seeds of arch+new, arch+old on alpha, beta, tomita-1, protocol quick." in done.stdout
     assert "Expected: arch+new better than arch+old (tvd, OOD)." in done.stdout
-    assert "1 of 2 predictions hold (1 refuted); 1 has not run." in done.stdout
+    assert "1 of 2 predictions hold (1 refuted); 1 not run." in done.stdout
     assert "0 of 2 predictions run." in invoked("claims", "peri-norm", *options(folder)).stdout
     assert f"{QUICK}: not run: no architecture, norm, attention or position 'arch'" in done.stdout
     assert "lgbench run" not in done.stdout, "what is not installed cannot be run"
@@ -142,7 +142,7 @@ def test_a_prediction_that_holds_without_a_fitted_model_is_counted_apart(tmp_pat
     write_claim(tmp_path / "claims", CLAIM)
     said = invoked("claims", "new-norm", *options(tmp_path)).stdout
     assert f"5, {fitted} fit" in said
-    assert ("no seed fits every entry of 1 prediction." if fitted == 0 else "1 of 1 prediction holds.") in said
+    assert ("1 not fitted." if fitted == 0 else "1 of 1 prediction holds.") in said
     assert ("prediction holds" in said) is (fitted > 0)
 
 
@@ -193,7 +193,7 @@ def test_the_list_names_a_misspelt_metric_of_a_claim_with_other_verdicts(tmp_pat
     misspelt = '[[tests]]\nentry = "transformer+peri-norm"\nvalue = 0.9\nmetric = "acuracy"\n'
     write_claim(tmp_path / "claims", text + misspelt)
     said = invoked("claims", *options(tmp_path)).stdout
-    assert "1 of 1 prediction holds" in said and "1 has not run" in said
+    assert "1 of 1 prediction holds" in said and "1 not run" in said
     reason = "no metric 'acuracy'; did you mean 'accuracy'?"
     assert f"new-norm cannot be decided in full here: nothing that is installed measures it: {reason}" in said
 
