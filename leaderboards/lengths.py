@@ -94,7 +94,7 @@ def _of_task(results: Results, task: str) -> list[Reach]:
 
 
 def summary(found: Sequence[Reach]) -> str:
-    """Sentence on how far models are right, of the longest training length that all tasks have; "" without runs."""
+    """Sentences on how far models are right, of the longest training length that all tasks have; "" without runs."""
     by_task = {task: {reach.trained for reach in found if reach.task == task} for task in {reach.task for reach in found}}
     if not (shared := set.intersection(*by_task.values()) if by_task else set()):
         return ""
@@ -104,9 +104,9 @@ def summary(found: Sequence[Reach]) -> str:
         own = [reach for reach in found if reach.trained == trained and reach.task in tasks]
         within, twice = sum(reach.is_learned for reach in own), sum(reach.right_to >= 2 * trained for reach in own)
         longest = sum(reach.right_to == reach.tested for reach in own)
-        beyond = f"{twice} to twice the training length, {longest} to the longest length tested"
-        parts.append(f"on {within} of {len(own)} languages {title} within the training range, on {beyond}")
-    return f"Trained on up to {trained} symbols, transformers are right {'; '.join(parts)}."
+        right = f"on {within} of {len(own)} languages, to twice its length on {twice}, and to the longest tested on {longest}"
+        parts.append(f"{title[0].upper()}{title[1:]}, they are right within the training range {right}.")
+    return f"Transformers were trained on up to {trained} symbols. {' '.join(parts)}"
 
 
 WIDTH, CELL = 170, 13

@@ -286,12 +286,12 @@ def test_the_picture_of_training_lengths_has_the_longest_right_length_of_the_med
     found = lengths.reaches(Results(tmp_path))
     assert {(reach.task, reach.trained): reach.right_to for reach in found} == expected and len({*expected.values()}) > 1
     reached = [expected[task, 8] for task in ("tomita-2", "tomita-5")]
-    said = "; ".join(
-        f"on {end >= 8:d} of 1 languages {title} within the training range, on {end >= 16:d} to twice the training length,"
-        f" {end == 32:d} to the longest length tested"
-        for title, end in zip(lengths.TASKS, reached, strict=True)
+    said = " ".join(
+        f"{title}, they are right within the training range on {end >= 8:d} of 1 languages, to twice its length on"
+        f" {end >= 16:d}, and to the longest tested on {end == 32:d}."
+        for title, end in zip(("With a program in C-RASP", "Without a program"), reached, strict=True)
     )
-    assert lengths.summary(found) == f"Trained on up to 8 symbols, transformers are right {said}."
+    assert lengths.summary(found) == f"Transformers were trained on up to 8 symbols. {said}"
     drawn = json.dumps(lengths.picture(found), ensure_ascii=False)
     for (_, trained), end in expected.items():
         assert f'"{"≥" * (end == 32)}{end}{"*" * (end < trained)}"' in drawn
