@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,22 +92,24 @@ def plugins(plugins: Sequence[Path]) -> None:
 
 def _commands() -> Iterator[Plugin]:
     """Commands of plugins, each listed as a separate plugin, since commands load independently."""
-    from lgbench.extensions import commands
     from lgbench.extensions.loading import installed_source
     from lgbench.extensions.registry import Plugin
 
-    main = click.get_current_context().find_root().command
-    built_in = main.commands if isinstance(main, click.Group) else ()
     for name, own in commands.named().items():
+        error = None
+        try:
+            commands.command(name, _built_in())
+        except PluginError as raised:
+            error = str(raised)
         for entry_point in own:
-            error = commands.clash(name, own, built_in)
-            if not error:
-                try:
-                    commands.loaded(entry_point)
-                except PluginError as raised:
-                    error = str(raised)
             provides = {} if error else {"command": [name]}
             yield Plugin(entry_point.module, installed_source(entry_point).distribution, provides, error)
+
+
+def _built_in() -> Collection[str]:
+    """Names of the commands of lgbench."""
+    main = click.get_current_context().find_root().command
+    return main.commands if isinstance(main, click.Group) else ()
 
 
 def table(registry: Registry) -> Table:
@@ -189,7 +191,7 @@ def _chosen(names: Sequence[str], files_alone: bool, registry: Registry) -> list
     if not names:
         own = [plugin for plugin in every if plugin.distribution.stamp] if files_alone else every
         found = [each for plugin in own for each in checks_of_plugin(plugin, registry)]
-        return found if files_alone else found + checks_of_commands(commands.named())
+        return found if files_alone else found + checks_of_commands(commands.named(), _built_in())
     owners = {name: [commands.owner(each) for each in own] for name, own in commands.named().items()}
     found = []
     for name in names:
@@ -203,7 +205,7 @@ def _chosen(names: Sequence[str], files_alone: bool, registry: Registry) -> list
             raise unknown("plugin", name, known | {each for c in registry.catalogs().values() for each in c.names()})
         found += [each for plugin in own for each in checks_of_plugin(plugin, registry)]
         found += [] if own else [each for thing in things for each in checks_of(thing, registry)]
-        found += checks_of_commands(given)
+        found += checks_of_commands(given, _built_in())
     return found
 
 

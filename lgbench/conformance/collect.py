@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -85,13 +85,14 @@ def checks_of_plugin(plugin: Plugin, registry: Registry) -> list[Check]:
     return own
 
 
-def checks_of_commands(names: Iterable[str]) -> list[Check]:
-    """Checks of the commands that packages name in their metadata."""
-    return [Check(f"command {name}", "its package gives it, with a help text", partial(_is_given, name)) for name in names]
+def checks_of_commands(names: Iterable[str], built_in: Collection[str]) -> list[Check]:
+    """Checks of commands from plugins. `built_in` are the names that they must not have."""
+    rule = "it loads, has a help text, and no other command has its name"
+    return [Check(f"command {name}", rule, partial(_can_be_used, name, built_in)) for name in names]
 
 
-def _is_given(name: str) -> None:
-    command = commands.command(name)
+def _can_be_used(name: str, built_in: Collection[str]) -> None:
+    command = commands.command(name, built_in)
     expect(bool(command and command.help), "it has no help text: write a docstring")
 
 

@@ -54,10 +54,13 @@ def clash(name: str, own: Sequence[EntryPoint], built_in: Collection[str]) -> st
     return None if len(owners) == 1 else f"the command {name!r} comes from {who}, and {used}: uninstall one of the packages"
 
 
-def command(name: str) -> click.Command | None:
-    """Command from a plugin, whose module is imported; None for an unknown name. Raises PluginError for an unusable command."""
+def command(name: str, built_in: Collection[str] = ()) -> click.Command | None:
+    """Command from a plugin, whose module is imported; None for an unknown name. Raises PluginError for an unusable command.
+
+    `built_in` are the commands of lgbench, which keep their names.
+    """
     own = named().get(name, [])
-    if why := clash(name, own, ()) if own else None:
+    if why := clash(name, own, built_in) if own else None:
         raise PluginError(why)
     return loaded(own[0]) if own else None
 

@@ -86,6 +86,13 @@ def test_a_broken_plugin_costs_its_own_command_alone(site, source, said):
     assert {"meet", "run"} <= {word.value for word in words} and "greet" not in {word.value for word in words}
 
 
+FAULTS = (
+    ("silent", "it has no help text: write a docstring"),
+    ("broken", "No module named 'no_such_module'"),
+    ("shadow", "the command 'sql' comes from lgbench and shadow, and that of lgbench is used"),
+)
+
+
 def test_check_tries_the_commands_of_a_package(site, monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", "lgbench_norms")
     install(site, "greeter", ["greet"])
@@ -98,9 +105,10 @@ def test_check_tries_the_commands_of_a_package(site, monkeypatch):
         .replace("'''Say hello.'''", ""),
     )
     install(site, "broken", ["meet"], "import no_such_module")
+    install(site, "shadow", ["sql"], SOURCE.replace("def greet", "def sql").replace("[greet]", "[sql]"))
     for name in ("greeter", "greet"):
         assert invoked("check", name).output == "command greet\nall 1 checks passed\n"
-    for name, said in (("silent", "no help text: write a docstring"), ("broken", "No module named 'no_such_module'")):
+    for name, said in FAULTS:
         done = invoked("check", name)
         assert done.exit_code == 1 and said in done.output
     done = invoked("check", "greetr")
