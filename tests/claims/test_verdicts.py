@@ -250,9 +250,17 @@ def test_a_power_law_is_fitted_to_each_seed(tmp_path, law, state):
     assert verdict.difference == pytest.approx(np.mean(slopes) + 1, abs=5.1e-5)
 
 
-@pytest.mark.parametrize(("mean", "baseline", "blind"), [(0.3, 0.4, True), (0.3, 0.6, False), (0.6, 0.4, False)])
-def test_a_value_that_ignoring_the_context_reaches_is_said_and_counted(tmp_path, mean, baseline, blind):
-    for seed, values in enumerate(around(mean)):
+@pytest.mark.parametrize(
+    ("mean", "spread", "baseline", "blind", "state"),
+    [
+        (0.3, 1, 0.4, True, "confirmed"),
+        (0.3, 1, 0.6, False, "confirmed"),
+        (0.6, 1, 0.4, False, "refuted"),
+        (0.49, 9, 0.4, True, "undecided"),
+    ],
+)
+def test_a_value_that_ignoring_the_context_reaches_is_said_and_counted(tmp_path, mean, spread, baseline, blind, state):
+    for seed, values in enumerate(around(mean, spread=spread)):
         rows = [
             *simulated(values, entry="arch+new", seed=seed, protocol_version=VERSION),
             *simulated(
@@ -262,7 +270,7 @@ def test_a_value_that_ignoring_the_context_reaches_is_said_and_counted(tmp_path,
         write_rows(tmp_path / f"{seed}.parquet", rows)
     claim = claim_of(tmp_path, CLAIM.replace('against = "arch+old"', "value = 0.5"))
     found = [verdict for verdict in decide(claim, Results(tmp_path)) if verdict.n]
-    assert [(each.state, each.blind) for each in found] == [("confirmed" if mean < 0.5 else "refuted", blind)]
+    assert [(each.state, each.blind) for each in found] == [(state, blind)]
     assert ("the context-free baseline is better than the value, too" in found[0].reason) is blind
     assert any("the context-free baseline is better" in sentence for sentence in reasons(found)) is blind
     assert ("1 met by ignoring the context" in summary([(claim, found)])) is blind
