@@ -39,10 +39,10 @@ def programs(found: Judged) -> str:
     """Lines of the claims on programs in C-RASP: predictions that hold, with a program and without one."""
     lines = [["transformer", "published", "predicted", "predictions"], [":--"] * 4]
     for claim, verdicts in found:
-        for said, expect in (("a program", "better"), ("no program", "worse")) if claim.name.startswith("c-rasp-") else ():
-            own = [verdict for verdict in verdicts if (verdict.test.expect or "better") == expect]
-            outcome = "generalizes" if expect == "better" else "does not"
-            lines.append([f"`{_shown(claim.tests[0]).split()[0]}`", said, outcome, summary([(claim, own)])])
+        if claim.name.startswith("c-rasp-"):
+            for published, predicted, expect in (("a program", "generalizes", "better"), ("no program", "does not", "worse")):
+                own = [verdict for verdict in verdicts if verdict.test.expect == expect]
+                lines.append([f"`{_short(claim.tests[0].entry)}`", published, predicted, summary([(claim, own)])])
     return markdown_table(lines)
 
 
@@ -52,13 +52,13 @@ def predictions(found: Judged) -> str:
     for claim, verdicts in found:
         about = claim.claim
         for test in claim.tests:
-            lines.append([about, _shown(test), *(_tasks(verdicts, test, state) for state in STATES)])
+            lines.append([about, _short(test), *(_tasks(verdicts, test, state) for state in STATES)])
             about = ""
     return markdown_table(lines)
 
 
-def _shown(test: ClaimTest) -> str:
-    return str(test).replace("transformer+", "")
+def _short(text: ClaimTest | str) -> str:
+    return str(text).replace("transformer+", "")
 
 
 def _tasks(verdicts: Sequence[Verdict], test: ClaimTest, state: str) -> str:

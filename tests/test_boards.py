@@ -341,6 +341,23 @@ def test_every_prediction_stands_once_on_the_page_of_the_field(scripts, judged):
     assert sum(int(number) for pair in counts for number in pair if number) == len(tasks)
 
 
+def test_predictions_of_programs_are_those_of_the_facts_of_the_tasks(scripts, judged):
+    """With a program in C-RASP, "better" is expected, and "worse" without one. Tasks of other packs have no such facts."""
+    tasks = Registry.load().tasks
+    lines = scripts["field"].programs(judged).splitlines()[2:]
+    for name, fact in (("c-rasp-nope", "c_rasp"), ("c-rasp-positions", "c_rasp_positions")):
+        ((claim, verdicts),) = [(claim, verdicts) for claim, verdicts in judged if claim.name == name]
+        known = {
+            verdict.task: (getattr(tasks[verdict.task].facts, fact, None), verdict.test.expect == "better")
+            for verdict in verdicts
+        }
+        assert {(has, better) for has, better in known.values() if has is not None} == {(True, True), (False, False)}
+        shown = [line for line in lines if f"`{claim.tests[0].entry.removeprefix('transformer+')}`" in line]
+        counts = [re.findall(r"of (\d+) predictions?|(\d+) (?:not fitted|met by|not run)", line) for line in shown]
+        totals = [sum(int(number) for pair in own for number in pair if number) for own in counts]
+        assert totals == [sum(expected is better for _, better in known.values()) for expected in (True, False)]
+
+
 def test_the_runs_of_the_page_on_internals_are_those_that_its_script_asks_for(tmp_path, swept, monkeypatch):
     monkeypatch.syspath_prepend(LEADERBOARDS / "inside")
     registry, asked = Registry.load(files=importlib.import_module("pack").PLUGINS), set()
