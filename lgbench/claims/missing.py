@@ -134,7 +134,8 @@ def obstacle(claim: Claim, task: str, test: ClaimTest, registry: Registry) -> st
             return f"nothing that is installed measures it: {unknown('metric', test.metric, registry.measurements.names())}"
     except LgbenchError as error:
         lacking = [name for name in claim.runs.plugins if not installed_version(name)]
-        return f"it needs {' and '.join(lacking)}, which is not installed" if lacking else str(error)
+        verb = "is" if len(lacking) == 1 else "are"
+        return f"it needs {' and '.join(lacking)}, which {verb} not installed" if lacking else str(error)
     return None
 
 

@@ -18,7 +18,7 @@ from lgbench.errors import LgbenchError, PluginError, unknown
 from lgbench.extensions import commands
 from lgbench.extensions import new_plugin as packages
 from lgbench.extensions.describe import KINDS
-from lgbench.terminal import printable, wrapped
+from lgbench.terminal import counted, printable, wrapped
 
 if TYPE_CHECKING:
     from lgbench.conformance.check import Check
@@ -179,7 +179,7 @@ def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
     notes = f", {noted} with a note" if noted else ""
     if failed:
         raise LgbenchError(f"{failed} of {len(chosen)} checks failed{notes}")
-    echo(f"all {len(chosen)} checks passed{notes}")
+    echo(f"{'all ' * (len(chosen) > 1)}{counted(len(chosen), 'check')} passed{notes}")
 
 
 def _chosen(names: Sequence[str], files_alone: bool, registry: Registry) -> list[Check]:

@@ -207,10 +207,17 @@ def test_a_name_that_nothing_installed_has_is_an_obstacle(registry, tmp_path, ol
     assert said in obstacle(claim, claim.runs.tasks[0], claim.tests[0], registry)
 
 
-def test_a_package_that_is_not_installed_is_named(registry, tmp_path):
-    text = CLAIM.replace("seeds = 5", 'seeds = 5\nplugins = ["lgbench-of-mine"]')
+@pytest.mark.parametrize(
+    ("plugins", "said"),
+    [
+        ('"lgbench-of-mine"', "it needs lgbench-of-mine, which is not installed"),
+        ('"lgbench-of-mine", "lgbench-yours"', "it needs lgbench-of-mine and lgbench-yours, which are not installed"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named(registry, tmp_path, plugins, said):
+    text = CLAIM.replace("seeds = 5", f"seeds = 5\nplugins = [{plugins}]")
     (claim,) = files.read_claims(write_claim(tmp_path, text).parent)
-    assert obstacle(claim, "alpha", claim.tests[0], registry) == "it needs lgbench-of-mine, which is not installed"
+    assert obstacle(claim, "alpha", claim.tests[0], registry) == said
 
 
 def test_an_installed_lgbench_has_the_published_claims(tmp_path, monkeypatch):

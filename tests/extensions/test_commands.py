@@ -107,7 +107,7 @@ def test_check_tries_the_commands_of_a_package(site, monkeypatch):
     install(site, "broken", ["meet"], "import no_such_module")
     install(site, "shadow", ["sql"], SOURCE.replace("def greet", "def sql").replace("[greet]", "[sql]"))
     for name in ("greeter", "greet"):
-        assert invoked("check", name).output == "command greet\nall 1 checks passed\n"
+        assert invoked("check", name).output == "command greet\n1 check passed\n"
     for name, said in FAULTS:
         done = invoked("check", name)
         assert done.exit_code == 1 and said in done.output
