@@ -65,7 +65,7 @@ def test_the_word_problem_of_z_2_is_parity() -> None:
     assert torch.equal(distribution.argmax(-1), inputs.cumsum(1) % 2)
 
 
-@pytest.mark.parametrize("name", ["z7", "s4", "a6", "z3xz3", "s3xa4", "z1000"])
+@pytest.mark.parametrize("name", ["z3", "z60", "s5", "a4xz5", "z7", "s4", "a6", "z3xz3", "s3xa4", "z1000"])
 def test_other_groups_are_made_by_name(name: str) -> None:
     task = WordProblem("z2").sibling(f"word-problem-{name}")
     assert task is not None and task.name == task.family == f"word-problem-{name}"
