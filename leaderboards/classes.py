@@ -7,7 +7,7 @@ baseline.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -15,27 +15,23 @@ import numpy as np
 from factors import PROTOCOL
 from findings import UNFITTED
 
-from lgbench.extensions.registry import Registry
 from lgbench.reports.figure import Spec, content, on_paper
 from lgbench.reports.marks import TEXT
 from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import Floats, interval
-from lgbench.terminal import counted
 
 CLASSES = {
-    "star-free": "star-free",
-    "regular with groups": "regular|with groups",
-    "counter": "counter",
-    "context-free": "context-free",
-    "context-sensitive": "context-|sensitive",
-    "recall": "recall",
-    "state tracking": "state|tracking",
-    "algorithmic": "algorithmic",
-    "games": "games",
-    "random automata": "random|automata",
+    "star-free": ("dyck-1-8", "dyck-2-3", "dyck-2-5", "dyck-8-5", "tomita-4"),
+    "regular with groups": ("parity-check", "tomita-3", "tomita-5", "tomita-6"),
+    "counter": ("binary-majority", "counter-2", "counter-3"),
+    "context-free": ("reverse-string", "stack-manipulation"),
+    "context-sensitive": ("copy-repeat", "missing-duplicate"),
+    "recall": ("multi-query-recall", "selective-copying"),
+    "state tracking": ("boxes", "word-problem-a5", "word-problem-s3", "word-problem-z2"),
+    "games": ("connect-four", "othello"),
 }
-"""Classes as in the facts of tasks, with their lines in the picture."""
+"""Tasks that stand for each class of the facts. The length alone decides none of them."""
 
 ENTRIES = (
     "transformer+pre-norm",
@@ -56,53 +52,36 @@ class Score(NamedTuple):
 
     entry: str
     kind: str
-    tasks: tuple[str, ...]
     seeds: Floats
     """Score of each seed, (S,)."""
     fits: bool
     """Whether any seed fits the training range of all tasks."""
 
 
-def boards(results: Results) -> dict[str, Board]:
-    """Newest board of every task of a class."""
-    names = sorted(set(_kinds()) & set(results.task_names))
-    every = {name: results.boards("tvd", name, PROTOCOL) for name in names}
-    return {name: max(own, key=lambda board: board.task_version) for name, own in every.items() if own}
-
-
-@cache
-def _kinds() -> dict[str, str]:
-    """Class of every task that has one."""
-    return {task.name: task.facts.kind for task in Registry.load().tasks if task.facts and task.facts.kind in CLASSES}
-
-
-def scores(ran: Mapping[str, Board]) -> list[Score]:
-    """Score of every entry on every class of which it ran all tasks, over the seeds that ran all of them.
-
-    A task counts if at least half as many entries ran it as ran the task of its class that most of them ran.
-    """
-    kinds, found = _kinds(), []
-    for kind in CLASSES:
-        shares = {task: _shares(board) for task, board in ran.items() if kinds[task] == kind}
-        most = max((len(own) for own in shares.values()), default=0)
-        tasks = {task: own for task, own in shares.items() if own and 2 * len(own) >= most}
+def scores(results: Results) -> list[Score]:
+    """Score of every entry on every class of which it ran all tasks, over the seeds that ran all of them."""
+    found = []
+    for kind, tasks in CLASSES.items():
+        ran = [_newest(results, task) for task in tasks]
+        shares = [_shares(board) for board in ran]
         for entry in ENTRIES:
-            if tasks and all(entry in own for own in tasks.values()):
-                seeds = sorted(set.intersection(*({*own[entry]} for own in tasks.values())))
-                means = np.array([[own[entry][seed] for seed in seeds] for own in tasks.values()]).mean(0)
-                lost = {seed for task in tasks for row in ran[task].rows if row.entry == entry for seed in row.not_fitted}
-                found.append(Score(entry, kind, tuple(tasks), means, not lost.issuperset(seeds)))
+            if all(entry in own for own in shares):
+                seeds = sorted(set.intersection(*({*own[entry]} for own in shares)))
+                means = np.array([[own[entry][seed] for seed in seeds] for own in shares]).mean(0)
+                lost = {seed for board in ran if board for row in board.rows if row.entry == entry for seed in row.not_fitted}
+                found.append(Score(entry, kind, means, not lost.issuperset(seeds)))
     return found
 
 
-def without_share(ran: Mapping[str, Board]) -> str:
-    """Tasks on which the context-free baseline is exact, so that nothing can be a share of it."""
-    return ", ".join(task for task, board in ran.items() if board.context_free_level("OOD") == 0)
+def _newest(results: Results, task: str) -> Board | None:
+    """Board of the newest version of a task, None without runs."""
+    boards = results.boards("tvd", task, PROTOCOL) if task in results.task_names else ()
+    return max(boards, key=lambda board: board.task_version, default=None)
 
 
-def _shares(board: Board) -> dict[str, dict[int, float]]:
+def _shares(board: Board | None) -> dict[str, dict[int, float]]:
     """OOD TVD as a share of that of the context-free baseline, by entry and seed."""
-    if not (level := board.context_free_level("OOD")):
+    if not board or not (level := board.context_free_level("OOD")):
         return {}
     cells = {row.entry: (row.seeds, cell.values) for row in board.rows if (cell := row.cell("OOD"))}
     return {
@@ -112,23 +91,14 @@ def _shares(board: Board) -> dict[str, dict[int, float]]:
     }
 
 
-def _title(score: Score) -> str:
-    return f"{score.kind} ({len(score.tasks)})"
-
-
-def members(found: Sequence[Score]) -> str:
-    """Tasks of every class, such as "star-free: tomita-4, regular-abcde; games: othello"."""
-    return "; ".join(f"{kind}: {', '.join(tasks)}" for kind, tasks in {score.kind: score.tasks for score in found}.items())
-
-
 def table(found: Sequence[Score]) -> list[list[str]]:
     """Lines of a Markdown table: a row for each entry, a column for each class, scores with their 95 % intervals."""
-    titles = list(dict.fromkeys(map(_title, found)))
+    titles = list(dict.fromkeys(score.kind for score in found))
     cells: dict[str, dict[str, str]] = {}
     for score in found:
         low, high = (end.item() for end in interval(score.seeds[None]))
         star = "" if score.fits else UNFITTED
-        cells.setdefault(score.entry, {})[_title(score)] = f"{score.seeds.mean():.3f}{star} [{max(low, 0):.3f}, {high:.3f}]"
+        cells.setdefault(score.entry, {})[score.kind] = f"{score.seeds.mean():.3f}{star} [{max(low, 0):.3f}, {high:.3f}]"
     lines = [[f"{PROTOCOL}: OOD TVD / baseline", *titles], [":--", *["--:"] * len(titles)]]
     return lines + [[f"`{_short(entry)}`", *(own.get(title, "-") for title in titles)] for entry, own in cells.items()]
 
@@ -147,7 +117,7 @@ def picture(found: Sequence[Score]) -> Spec:
     rows = [
         {
             "entry": _short(score.entry),
-            "class": f"{CLASSES[score.kind]}|{counted(len(score.tasks), 'task')}",
+            "class": "|".join([*wrap(score.kind, 12), f"{len(CLASSES[score.kind])} tasks"]),
             "score": score.seeds.mean().item(),
             "text": f"{score.seeds.mean():.2f}{'' if score.fits else '*'}",
         }

@@ -99,13 +99,11 @@ def _accuracies(results: Results, task: str) -> dict[str, str]:
 
 def tables(results: Results) -> dict[str, str]:
     """The tables of field.md, by the names that it gives."""
-    found, ran = judged(results), classes.boards(results)
-    scores = classes.scores(ran)
+    found = judged(results)
     return {
         "summary": summary(found),
-        "classes": markdown_table(classes.table(scores)),
-        "members": classes.members(scores),
-        "without_share": classes.without_share(ran),
+        "classes": markdown_table(classes.table(classes.scores(results))),
+        "members": "; ".join(f"{kind}: {', '.join(tasks)}" for kind, tasks in classes.CLASSES.items()),
         "papers": papers(found),
         "programs": programs(found),
         "predictions": predictions(found),

@@ -38,9 +38,9 @@ runs parity-check,word-problem deltanet,deltanet-negative,mamba-2 # 6
 
 ENTRIES="pre-norm lstm stack-rnn peri-norm rope randomised-learned stick-breaking mamba-2 deltanet-negative deltaproduct-negative"
 
-# The board by class: for all ten entries the same tasks, two or more of each class that has them, in the order of what they cost.
-for tasks in "$GAMES" boxes,selective-copying,variable-tracking counter,copy-repeat,missing-duplicate reverse-string,stack-manipulation \
-    count,sort dyck,tomita word-problem; do
+# The board by class: the tasks of classes.py by all ten entries, the cheapest first.
+for tasks in "$GAMES" parity-check boxes,multi-query-recall,selective-copying reverse-string,stack-manipulation \
+    binary-majority,counter,copy-repeat,missing-duplicate dyck,tomita word-problem; do
     for entry in $ENTRIES; do
         runs "$tasks" "$entry"
     done

@@ -69,7 +69,7 @@ def pictures(results: Results, swept: Results) -> Iterator[tuple[Path, Spec]]:
     yield HERE / "factors.svg", picture(maps, tested(maps))
     (readings,) = probed(results, protocol=PROTOCOL)
     yield HERE / "predictors.svg", predictors.picture(readings.predictors(), tvd(results))
-    yield HERE / "classes.svg", classes.picture(classes.scores(classes.boards(results)))
+    yield HERE / "classes.svg", classes.picture(classes.scores(results))
     if found := lengths.reaches(swept):
         yield HERE / "lengths.svg", lengths.picture(found)
     for folder in (HERE, INSIDE):

@@ -248,7 +248,7 @@ def test_the_script_of_the_published_runs_asks_for_what_there_is_and_can_be_subm
         assert {task for protocol, task, own in asked if (protocol, own) == ("standard", entry)} == every
 
 
-def test_the_script_of_the_field_asks_for_whole_families_and_all_that_its_claims_lack(judged, tmp_path):
+def test_the_script_of_the_field_asks_for_whole_families_and_all_that_its_claims_and_classes_lack(scripts, judged, tmp_path):
     """`lgbench submit` takes whole families."""
     registry, asked = Registry.load(), {}
     families = families_of(registry)
@@ -257,6 +257,10 @@ def test_the_script_of_the_field_asks_for_whole_families_and_all_that_its_claims
         assert options["protocol"] == "standard" and len(options["seeds"]) >= PROTOCOLS["standard"].submitted_seeds
         assert all({*tasks} >= {*own} or {*tasks}.isdisjoint(own) for own in families.values())
         asked |= {(task, entry): options["seeds"] for task in tasks for entry in entries}
+    classes = scripts["classes"]
+    for kind, tasks in classes.CLASSES.items():
+        assert {find_tasks([task], registry)[0].thing.facts.kind for task in tasks} == {kind}
+        assert asked.keys() >= {*product(tasks, classes.ENTRIES)}
     for claim, verdicts in judged:
         for wanted in (each for verdict in verdicts for each in verdict.wanted):
             assert {*asked[wanted.task, wanted.arch]} >= {*wanted.seeds}, claim.name
@@ -301,14 +305,12 @@ def test_the_score_of_a_class_is_the_mean_share_of_the_baseline_over_its_tasks(s
     sql = """with means as (
             select task, weights, seed, avg(value) as mean from results
             where metric = 'tvd' and on_boards and step = 6000 and length > 40 and entry = 'lstm' and protocol_version = 7
-                and task in ('tomita-3', 'tomita-5', 'tomita-6') and weights in ('raw', 'chance')
+                and task in ('parity-check', 'tomita-3', 'tomita-5', 'tomita-6') and weights in ('raw', 'chance')
             group by all)
         select seed, avg(own.mean / baseline.mean) from means as own join means as baseline using (task, seed)
-        where own.weights = 'raw' and baseline.weights = 'chance' group by all order by seed"""
+        where own.weights = 'raw' and baseline.weights = 'chance' group by all having count(*) = 4 order by seed"""
     expected = [share for _, share in results.connection.execute(sql).fetchall()]
-    found = {(score.entry, score.kind): score for score in scripts["classes"].scores(scripts["classes"].boards(results))}
-    score = found["lstm", "regular with groups"]
-    assert score.tasks == ("tomita-3", "tomita-5", "tomita-6")
+    (score,) = (each for each in scripts["classes"].scores(results) if each[:2] == ("lstm", "regular with groups"))
     assert score.seeds == pytest.approx(expected, abs=1e-4) and len(expected) >= 5
 
 
