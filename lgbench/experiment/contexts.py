@@ -150,8 +150,9 @@ def eval_step_lengths(task: Task, training: Training, evaluation: Evaluation) ->
 
     Lengths on boards from the training length on. With an answer at every prefix, also multiples of the training length.
     """
-    longest = min(evaluation.point_max_length, evaluation.max_length)
-    shown = [length for length in board_lengths(task, training, evaluation) if length <= longest]
+    lengths = board_lengths(task, training, evaluation)
+    longest = min(evaluation.point_max_length, lengths[-1])  # a task's own lengths may end before evaluation.max_length
+    shown = [length for length in lengths if length <= longest]
     from_length = max((length for length in shown if length <= training.max_length), default=0)
     found = {length for length in shown if length >= from_length}
     if task.signature.answers is Answers.EVERY_PREFIX:

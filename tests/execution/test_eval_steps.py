@@ -58,6 +58,12 @@ class OfItsOwn(Sets):
     lengths = (3, 7, 20, 50)
 
 
+class PrefixesOfItsOwn(Prefixes):
+    """Its longest tested context ends before multiples of the training length, and before the protocol's longest."""
+
+    lengths = (10, 40, 90)
+
+
 @pytest.mark.parametrize(
     ("task", "low", "trained", "longest", "most", "lengths", "drawn"),
     [
@@ -69,13 +75,17 @@ class OfItsOwn(Sets):
         (Sets(), 1, 16, 63, 64, [16, 32, 63], [16, 32, 63]),
         (OfItsOwn(), 1, 16, 64, 64, [7, 20, 50], [7, 20, 50]),
         (OfItsOwn(), 1, 2, 64, 30, [3, 7, 20], [3, 7, 20]),
+        (PrefixesOfItsOwn(), 0, 40, 512, 512, [40, 80, 90], [90]),
+        (PrefixesOfItsOwn(), 0, 40, 60, 512, [40], [40]),
     ],
 )
 def test_eval_steps_have_lengths_of_the_end_from_the_training_length_on(task, low, trained, longest, most, lengths, drawn):
     asked = settings(low, trained, longest, steps=1000, point_max_length=most)
     assert eval_step_lengths(task, *asked) == lengths
     assert Extent.of_eval_step(task, *asked).drawn == drawn
-    at_end = range(longest + 1) if task.signature.answers is Answers.EVERY_PREFIX else board_lengths(task, *asked)
+    at_end = board_lengths(task, *asked)
+    if task.signature.answers is Answers.EVERY_PREFIX:
+        at_end = range(at_end[-1] + 1)
     assert set(lengths) <= set(at_end)
 
 

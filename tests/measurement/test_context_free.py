@@ -83,6 +83,17 @@ def test_the_context_free_level_is_that_of_the_best_prediction_that_is_always_th
     assert all(value == pytest.approx(level, abs=4 * 0.5 / 1000**0.5) for value in found.values())
 
 
+class ShortWalk(toys.Walk):
+    """Its longest tested context is shorter than multiples of the training length, at which eval steps would test."""
+
+    lengths = (4, 6, 8)
+
+
+def test_the_lengths_of_a_task_that_end_early_have_a_context_free_level_each():
+    asked = settings(1, 6, 32, points=2, point_max_length=32)
+    assert [length for _, length in levels(ShortWalk(), asked)] == [4, 6, 8]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_no_prediction_is_better_than_the_best_by_linear_programming(seed):
     draw = np.random.default_rng(seed)
