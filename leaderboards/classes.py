@@ -100,7 +100,8 @@ def table(found: Sequence[Score]) -> list[list[str]]:
         star = "" if score.fits else UNFITTED
         cells.setdefault(score.entry, {})[score.kind] = f"{score.seeds.mean():.3f}{star} [{max(low, 0):.3f}, {high:.3f}]"
     lines = [[f"{PROTOCOL}: OOD TVD / baseline", *titles], [":--", *["--:"] * len(titles)]]
-    return lines + [[f"`{_short(entry)}`", *(own.get(title, "-") for title in titles)] for entry, own in cells.items()]
+    ran = [entry for entry in ENTRIES if entry in cells]
+    return lines + [[f"`{_short(entry)}`", *(cells[entry].get(title, "-") for title in titles)] for entry in ran]
 
 
 def _short(entry: str) -> str:

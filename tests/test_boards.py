@@ -314,6 +314,15 @@ def test_the_score_of_a_class_is_the_mean_share_of_the_baseline_over_its_tasks(s
     assert score.seeds == pytest.approx(expected, abs=1e-4) and len(expected) >= 5
 
 
+def test_the_table_of_classes_has_the_entries_in_the_order_of_the_picture(scripts):
+    classes = scripts["classes"]
+    ran = classes.ENTRIES[::-2]
+    found = [classes.Score(entry, kind, np.ones(5), fits=True) for entry, kind in zip(ran, classes.CLASSES, strict=False)]
+    _, _, *rows = classes.table(found)
+    assert [row[0].strip("`") for row in rows] == [entry.split("+")[-1] for entry in ran[::-1]]
+    assert all(len([cell for cell in row if cell != "-"]) == 2 for row in rows)
+
+
 def test_our_best_seed_and_mean_stand_beside_the_published_accuracy_of_the_same_network(scripts, tmp_path):
     for version, mean in ((6, 0.9), (7, 0.73)):
         lstm = [{8: 1.0, 16: mean + noise, 32: mean + noise} for noise in (0.02, -0.03, 0.01)]
