@@ -140,7 +140,7 @@ def picture(found: Sequence[Score]) -> Spec:
         "OOD TVD as a share of that of the",
         "context-free baseline, mean over",
         "tasks and seeds; dark is better,",
-        "a star: no seed fits",
+        "a star: no seed fits; white: not run",
     ]
     page = on_paper(f"Classes of tasks, {PROTOCOL}", above)
     return page | content(plot.to_dict())
