@@ -21,6 +21,7 @@ from lgbench.errors import RunFileError, UsageError, first_line
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse, deciding
 from lgbench.results import run_files
 from lgbench.results.entries import Use, suffixes
+from lgbench.results.file_format import Place
 from lgbench.results.merging import different
 from lgbench.results.metrics import Metric, described
 from lgbench.terminal import printable
@@ -46,6 +47,8 @@ class Database:
         self.records: dict[str, ExperimentRecord] = {}
         self._file_of: dict[str, Path] = {}
         """First file of each run."""
+        self._repeated: set[str] = set()
+        """Runs that are in several files."""
         self._differing: list[tuple[Path, str]] = []
         """File and run id of each run with other numbers in an earlier file, which counts."""
         self._measurements: dict[bytes, None] = {}  # each text once, for thousands of runs have the same
@@ -66,12 +69,7 @@ class Database:
         self.connection.execute("set enable_progress_bar = false")  # it is written to standard output, where data go
         # Queries ask for the same files several times.
         self.connection.execute("set parquet_metadata_cache = true")
-        paths = ", ".join(map(_quoted, self.paths))
-        # Else a folder named a=b would be a column.
-        every = f"select * exclude (filename) from read_parquet([{paths}], hive_partitioning = false, filename = true)"
-        left_out = ", ".join(f"({_quoted(str(path.absolute()))}, {_quoted(run_id)})" for path, run_id in self._differing)
-        counted = f"where (filename, run_id) not in ({left_out})" if left_out else ""
-        self.connection.execute(f"create view results as {every} {counted}")
+        self.connection.execute(f"create view results as {self.every_row}")
         self.connection.execute(packaged("final"))
         self.connection.execute(packaged("models"))
 
@@ -81,20 +79,24 @@ class Database:
         except RunFileError as error:
             self.left_out.append(str(error))
         else:
-            own = {run.run_id: run.metadata.experiment for run in runs}
-            self._compare(path, own)
+            first = next((self._file_of[run.run_id] for run in runs if run.run_id in self._file_of), None)
+            if first and cmp(first, path, shallow=False):
+                return  # copies of a file are frequent
             self.files.append(path)
-            self.records.update((run_id, record) for run_id, record in own.items() if (path, run_id) not in self._differing)
+            for run in runs:
+                self._compare(path, run.run_id)
+                self.records.setdefault(run.run_id, run.metadata.experiment)
             self._measurements.update(dict.fromkeys(bytes(run.metadata.measurements) for run in runs))
 
-    def _compare(self, path: Path, run_ids: Iterable[str]) -> None:
-        """Note the runs of a file that have other numbers in an earlier file."""
-        for run_id in run_ids:
-            first = self._file_of.setdefault(run_id, path)
-            # Copies of a file are frequent, and comparing all their runs takes minutes.
-            if first != path and not cmp(first, path, shallow=False) and (other := different(run_id, first, path)):
-                self._differing.append((path, run_id))
-                self.left_out.append(f"{other}; the first counts")
+    def _compare(self, path: Path, run_id: str) -> None:
+        """Note a run that is in an earlier file, too, and whether it has other numbers there."""
+        first = self._file_of.setdefault(run_id, path)
+        if first == path:
+            return
+        self._repeated.add(run_id)
+        if other := different(run_id, first, path):
+            self._differing.append((path, run_id))
+            self.left_out.append(f"{other}; the first counts")
 
     @property
     def place(self) -> str:
@@ -102,9 +104,24 @@ class Database:
         return printable(" and ".join(str(folder) for folder in (self.folder, self.reference) if folder))
 
     @property
-    def paths(self) -> list[str]:
-        """Paths of the files, escaped for DuckDB, in which brackets and stars are patterns."""
-        return [re.sub(r"[*?[]", lambda special: f"[{special[0]}]", str(path.absolute())) for path in self.files]
+    def every_row(self) -> str:
+        """SQL query of all rows, each number of a run once."""
+        # In DuckDB, brackets and stars in a path are patterns.
+        escaped = [re.sub(r"[*?[]", lambda special: f"[{special[0]}]", str(path.absolute())) for path in self.files]
+        paths = ", ".join(map(_quoted, escaped))
+        # Else a folder named a=b would be a column.
+        every = f"from read_parquet([{paths}], hive_partitioning = false, filename = true)"
+        if not self._repeated:
+            return f"select * exclude (filename) {every}"
+        repeated = ", ".join(map(_quoted, sorted(self._repeated)))
+        differing = ", ".join(f"({_quoted(str(path.absolute()))}, {_quoted(run_id)})" for path, run_id in self._differing)
+        same = f"and (filename, run_id) not in ({differing})" if differing else ""
+        return f"""select * exclude (filename) {every} where run_id not in ({repeated})
+            union all (
+                select distinct on (run_id, {", ".join(Place._fields)}) * exclude (filename) {every}
+                where run_id in ({repeated}) {same}
+                order by filename
+            )"""
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:

@@ -439,4 +439,4 @@ def read_results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
     opened = Database(path)
     for sentence in opened.left_out:
         warnings.warn(f"left out: {sentence}", stacklevel=2)
-    return duckdb.read_parquet(opened.paths, hive_partitioning=False)
+    return duckdb.from_query(opened.every_row)

@@ -173,6 +173,10 @@ def checked(path: Path) -> CheckedFile:
         content = path.read_bytes()
     except OSError as error:
         raise RunFileError(f"{path} cannot be read: {error.strerror}") from error
+    return _sound(path, content)
+
+
+def _sound(path: Path, content: bytes) -> CheckedFile:
     if not content:
         raise RunFileError(f"{path} is empty")
     as_written = is_sealed(content)
@@ -222,10 +226,13 @@ def metadata_of_runs(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def is_run(path: Path, run_id: str) -> bool:
-    """Whether a file is a sound run file of a run. Reads bytes, without decoding rows."""
+    """Whether a file is a sound run file of a run. Reads bytes, without decoding rows.
+
+    Raises OSError if the disk does not answer: an unreadable file is no damaged one, which the next run would replace.
+    """
     try:
-        file = checked(path)
-    except RunFileError:
+        file = _sound(path, path.read_bytes())
+    except (FileNotFoundError, RunFileError):
         return False
     return not file.is_submission and file.run_id == run_id
 

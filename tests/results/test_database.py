@@ -92,6 +92,25 @@ def test_results_are_a_relation_that_keeps_working(tmp_path):
     assert relation.filter("length = 16").fetchall()[0][relation.columns.index("value")] == 0.25
 
 
+def test_a_run_in_several_files_is_there_once_with_the_most_numbers_and_of_different_numbers_the_first(tmp_path):
+    rows = simulated({8: 0.5, 16: 0.25}, run_id="1" * 16)
+    write_rows(tmp_path / "b.parquet", rows)
+    for copied in ("a", "c"):
+        (tmp_path / f"{copied}.parquet").write_bytes((tmp_path / "b.parquet").read_bytes())
+    probed = simulated({8: 0.5, 16: 0.25}, run_id="1" * 16) + simulated({8: 1.5}, metric="entropy", layer=1, run_id="1" * 16)
+    write_rows(tmp_path / "d.parquet", probed)
+    write_rows(tmp_path / "e.parquet", simulated({8: 0.75, 16: 0.25, 32: 0.25}, run_id="1" * 16))  # more numbers, but others
+    results = Results(tmp_path)
+    count = "select metric, length, value from results order by all"
+    expected = [("entropy", 8, 1.5), ("tvd", 8, 0.5), ("tvd", 16, 0.25)]
+    assert results.ask(count)[1] == expected
+    assert len(results.left_out) == 1 and "e.parquet" in results.left_out[0]
+    with pytest.warns(UserWarning, match="e.parquet.*the first counts"):
+        relation = lgbench.read_results(tmp_path)
+    assert relation.columns == SCHEMA.names
+    assert relation.project("metric, length, value").order("all").fetchall() == expected
+
+
 def test_a_folder_whose_name_has_glob_characters_or_quotes_is_read(tmp_path):
     folder = tmp_path / "runs [a]*'s"
     write_rows(folder / "run.parquet", simulated({8: 0.5, 16: 0.25}))

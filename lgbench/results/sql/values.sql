@@ -1,7 +1,6 @@
--- The values of one metric at the lengths that boards show: one row a board, entry, seed, task, length and step, however many
--- files hold it. The context-free baseline has no entry and no seed. Nothing is averaged here but a probe, over the layers and
--- heads that are asked for. All are of the end of the training, or of every eval step: then of models tested before the end, at
--- the lengths of those tests.
+-- The values of one metric at the lengths that boards show: one row a board, entry, seed, task, length and step. The context-free
+-- baseline has no entry and no seed. Nothing is averaged here but a probe, over the layers and heads that are asked for. All are of
+-- the end of the training, or of every eval step: then of models tested before the end, at the lengths of those tests.
 --
 -- ../../reports/curves.py makes the same choice of rows, of raw weights, without DuckDB, for the curves that `lgbench run` draws.
 --
@@ -75,7 +74,7 @@ each_head as (
         head,
         bool_and(in_distribution) as in_distribution,
         bool_or(diverged) as diverged,
-        -- over the files of a run, and over runs for the context-free baseline
+        -- over runs: all for the context-free baseline, else those that differ in their averagers alone
         median(value) as value
     from chosen
     group by all
