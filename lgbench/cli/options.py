@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from lgbench.cli.output import warn
 from lgbench.contracts import PRIMARY_METRIC
-from lgbench.errors import LgbenchError, UsageError
+from lgbench.errors import LgbenchError
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.settings import MAX_SEEDS
 from lgbench.options import RunOptions
@@ -125,25 +125,16 @@ def split(values: Sequence[str]) -> list[str]:
     return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
-def joined(changes: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Values of each key, joined by commas. A repeated key has all given values.
+def values_by_key(changes: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    """All given values of each key.
 
-    >>> joined([("train.lr", "1e-3"), ("train.steps", "500"), ("train.lr", "3e-3")])
-    {'train.lr': '1e-3,3e-3', 'train.steps': '500'}
+    >>> values_by_key([("train.lr", "1e-3"), ("train.steps", "500"), ("train.lr", "3e-3")])
+    {'train.lr': ['1e-3', '3e-3'], 'train.steps': ['500']}
     """
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for key, text in changes:
-        found[key] = f"{found[key]},{text}" if key in found else text
+        found.setdefault(key, []).append(text)
     return found
-
-
-def averagers(values: Sequence[str]) -> list[str] | None:
-    """Averagers given by `--average`; None, the default, without the option."""
-    names = split(values)
-    others = [name for name in names if name != "none"]
-    if others and "none" in names:
-        raise UsageError(f"--average names none and {', '.join(others)}: use none alone, or leave it out")
-    return others if names else None
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -184,7 +175,11 @@ _TYPES: dict[str, Callable[[Sequence[str]], Any]] = {
     "folder": lambda _: FOLDER,
 }
 
-_READ: dict[str, Callable[[Any], Any]] = {"names": split, "averagers": averagers, "changes": joined}
+_READ: dict[str, Callable[[Any], Any]] = {
+    "names": split,
+    "averagers": lambda values: split(values) or None,
+    "changes": values_by_key,
+}
 
 _RUN = {own.name: _click_option(own) for own in fields(RunOptions)}
 

@@ -103,7 +103,7 @@ class Command:
     def of(cls, options: RunOptions, registry: Registry, display: ProgressDisplay) -> Command:
         """Raises UsageError for unknown names, for values out of range, and for a device absent from this machine."""
         local = Local(display, Execution.of(options).workers)
-        own = {option: str(value) for option, value in options.executor_options.items()}
+        own = {option: ",".join(map(str, listed(value))) for option, value in options.executor_options.items()}
         executor = executor_named(options.executor, own, registry.executors, local)
         loggers = loggers_named(listed(options.logger), registry.loggers)
         return cls(options, resolve(options, registry), display, executor, loggers)

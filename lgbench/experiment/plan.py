@@ -13,6 +13,7 @@ from lgbench.contracts import DEFAULT_OPTIMIZER, NO_NORM, PART_KINDS, Answers, A
 from lgbench.errors import Refused, Unsupported, UsageError, unknown
 from lgbench.experiment import tuning
 from lgbench.experiment.components import (
+    NONE,
     Components,
     chosen_probes,
     experiment_of,
@@ -72,7 +73,7 @@ def plan(options: RunOptions, registry: Registry) -> Plan:
         registry,
         protocol_named(options.protocol),
         registry.optimizers.found(options.optimizer),
-        _averagers(None if options.average is None else listed(options.average), registry),
+        _averagers(options.average, registry),
         chosen_probes(listed(options.probe), measured),
         seeds[0],
         options.precision,
@@ -85,7 +86,7 @@ def plan(options: RunOptions, registry: Registry) -> Plan:
     experiments: dict[Experiment, None] = {}
     notes: dict[str, None] = {}
     refusals = dict.fromkeys(undefined(planner.probes, measured, [task.thing for task in tasks]))
-    changed = {key: ",".join(map(str, listed(value))) for key, value in options.set.items()}
+    changed = {key: list(map(str, listed(value))) for key, value in options.set.items()}
     other = "" if planner.optimizer.label == DEFAULT_OPTIMIZER else f"+{planner.optimizer.label}"
     entries = {f"{name}{other}": entry for name, entry in find_entries(archs, registry).items()}
     for (task, name), changes in product(product(tasks, entries), grid(changed)):
@@ -228,8 +229,13 @@ def _options(components: Components, changes: Mapping[str, str]) -> Options:
     }
 
 
-def _averagers(named: Sequence[str] | None, registry: Registry) -> tuple[Found[Averager], ...]:
+def _averagers(asked: str | Sequence[str] | None, registry: Registry) -> tuple[Found[Averager], ...]:
     """Averagers, sorted by label. Raises UsageError for an unknown name."""
+    named = None if asked is None else listed(asked)
+    if named and NONE in named:
+        if others := [name for name in named if name != NONE]:
+            raise UsageError(f"--average names {NONE} and {', '.join(others)}: use {NONE} alone, or leave it out")
+        named = []
     every = map(registry.averagers.found, registry.averagers.names() if named is None else named)
     chosen = {each.label: each for each in every if named is not None or each.origin.name == BUILT_IN}
     return tuple(chosen[label] for label in sorted(chosen))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from math import inf
@@ -35,17 +35,23 @@ Options = dict[str, Any]
 Settings = TypeVar("Settings", Training, Evaluation)
 
 
-def grid(changes: Mapping[str, str]) -> list[dict[str, str]]:
-    """Combinations of the comma-separated values of all settings. Raises UsageError for an unknown section.
+def grid(changes: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
+    """Combinations of the values of all settings. Raises UsageError for an unknown section.
 
-    A JSON object is a single value, whatever its commas.
+    A text has several values joined by commas, or is one JSON object.
+
+    >>> grid({"train.lr": ["1e-3, 3e-3"], "model.config": ['{"n":2, "d":8}']})
+    [{'train.lr': '1e-3', 'model.config': '{"n":2, "d":8}'}, {'train.lr': '3e-3', 'model.config': '{"n":2, "d":8}'}]
     """
     for key in changes:
         section, _, name = key.partition(".")
         if section not in SECTIONS or not name:
             known = ", ".join(f"{section}." for section in SECTIONS)
             raise UsageError(f"no setting {key!r}; settings begin with one of {known} as in train.steps=500")
-    values = [[text] if is_json_object(text) else list(map(str.strip, text.split(","))) for text in changes.values()]
+    values = [
+        [value.strip() for text in texts for value in ([text] if is_json_object(text) else text.split(","))]
+        for texts in changes.values()
+    ]
     return [dict(zip(changes, chosen, strict=True)) for chosen in product(*values)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from math import isfinite
 from statistics import fmean
 from typing import Any
@@ -84,7 +85,7 @@ def _mean(values: Sequence[float] | None) -> str:
 def answer_table(names: Sequence[str], rows: Sequence[Sequence[Any]], notes: Sequence[str] = ()) -> Table:
     """Rows of an SQL answer under the names of the columns."""
     columns = [
-        Column(name, text=not all(isinstance(row[place], int | float | None) for row in rows))
+        Column(name, text=not all(isinstance(row[place], int | float | Decimal | None) for row in rows))
         for place, name in enumerate(names)
     ]
     return Table("", columns, [[_answer(value) for value in row] for row in rows], notes)
@@ -102,7 +103,8 @@ def answer_list(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
 
 
 def _answer(value: object) -> str:
-    """Value of an SQL answer as text. A float has four decimals, a small one four digits."""
-    if isinstance(value, float):
+    """Value of an SQL answer as text. A fraction has four decimals, a small one four digits."""
+    if isinstance(value, float | Decimal):
+        value = float(value)
         return f"{value:.4g}" if abs(value) < 1 else f"{value:.4f}".rstrip("0").rstrip(".")
     return "" if value is None else str(value)

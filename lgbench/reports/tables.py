@@ -127,7 +127,8 @@ def as_csv(names: Sequence[str], rows: Rows) -> str:
 
 def as_json(content: Any) -> str:
     """JSON of dataclasses and plain values. NaN and infinity become null, because JSON has no word for either."""
-    return msgspec.json.format(msgspec.json.encode(content, enc_hook=str), indent=1).decode() + "\n"
+    text = msgspec.json.Encoder(enc_hook=str, decimal_format="number").encode(content)  # DuckDB's 1.5 is a decimal
+    return msgspec.json.format(text, indent=1).decode() + "\n"
 
 
 def _markdown(cell: Cell) -> str:

@@ -186,6 +186,13 @@ def test_sql_answers_questions_in_three_formats(results_folder):
     assert "transformer+peri-norm" in shown["table"].stdout
 
 
+def test_decimals_of_sql_are_numbers(results_folder):
+    query = "select 1.50 as x, sum(distinct 0.5 + seed) as y, 0.00012345 as z from final"
+    found = {form: invoked("sql", query, "--results", results_folder, "--format", form).stdout for form in ("table", "json")}
+    assert json.loads(found["json"]) == [{"x": 1.5, "y": 2.0, "z": 0.00012345}]
+    assert found["table"].split()[-3:] == ["1.5", "2", "0.0001234"]
+
+
 def test_sql_refuses_columns_of_one_name_in_json(results_folder):
     query = "select a.value, b.value from final as a join final as b using (run_id) limit 1"
     assert invoked("sql", query, "--results", results_folder, "--format", "csv").stdout.startswith("value,value\n")

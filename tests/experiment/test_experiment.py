@@ -211,6 +211,7 @@ def test_an_error_of_an_architecture_becomes_one_line():
         (RunOptions("tomita", "transformer+pre"), "no norm, attention or position 'pre'"),
         (RunOptions("tomita", "pre-norm+transformer"), "'transformer' is an architecture, and only the first name"),
         (RunOptions("tomita", "pre-norm", average="emma"), "no averager 'emma'; did you mean 'ema'?"),
+        (RunOptions("tomita", "pre-norm", average=["none", "ema"]), "--average names none and ema: use none alone"),
         (RunOptions("tomita", "pre-norm", optimizer="adam"), "no optimizer 'adam'; did you mean 'adamw'?"),
         (RunOptions("tomita", "pre-norm", protocol="quik"), "no protocol 'quik'; did you mean 'quick'?"),
         (RunOptions("tomita", "pre-norm", set={"train.step": "3"}), "did you mean 'train.steps'?"),
@@ -229,6 +230,12 @@ def test_wrong_requests_say_what_would_work(registry, request_, said):
     with pytest.raises(UsageError) as refused:
         plan(request_, registry)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(("asked", "found"), [(None, ["bema", "ema"]), ("none", []), ((), []), ("ema", ["ema"])])
+def test_averages_are_those_asked_for(registry, asked, found):
+    for experiment in plan_of(registry, "tomita-1", "pre-norm", average=asked).experiments:
+        assert [*experiment.record.averagers] == found
 
 
 def test_populations_join_seeds_and_tasks_of_one_shape_and_nothing_else(toy_registry, registry, planned, tmp_path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import sys
@@ -106,6 +107,20 @@ def test_a_sound_footer_over_corrupt_data_is_refused_with_the_reason(tmp_path):
     assert run_files.metadata(path)
     with pytest.raises(RunFileError, match="unreadable data"):
         run_files.read(path)
+
+
+def test_a_run_that_the_disk_does_not_give_is_not_taken_for_damaged(tmp_path, monkeypatch):
+    path = write_rows(tmp_path / "run.parquet", ROWS)
+    run_id = ROWS[0]["run_id"]
+
+    def fail(self):
+        raise OSError(errno.EIO, "Input/output error", str(self))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            run_files.make_room(path, run_id)
+    assert run_files.is_run(path, run_id) and not run_files.is_run(tmp_path / "none.parquet", run_id)
 
 
 @pytest.mark.slow
