@@ -269,7 +269,7 @@ def test_the_script_of_the_field_asks_for_whole_families_and_all_that_its_claims
 def test_the_script_of_training_lengths_asks_for_the_languages_of_the_picture(scripts, tmp_path):
     lengths, registry = scripts["lengths"], Registry.load()
     asked = [(*named_by(options, registry), options["set"]) for options in asked_by("lengths.sh", tmp_path)]
-    assert [changes for _, _, changes in asked] == [{lengths.SETTING: str(n)} for n in (8, 16, 32, 64, 128)]
+    assert [changes for _, _, changes in asked] == [{lengths.SETTING: [str(n)]} for n in (8, 16, 32, 64, 128)]
     for tasks, entries, _ in asked:
         assert {*tasks} == {task for own in lengths.TASKS.values() for task in own} and entries == [lengths.ENTRY]
     for title, tasks in lengths.TASKS.items():
@@ -374,7 +374,8 @@ def test_the_runs_of_the_page_on_internals_are_those_that_its_script_asks_for(tm
     registry, asked = Registry.load(files=importlib.import_module("pack").PLUGINS), set()
     for options in (*asked_by("inside/sweeps.sh", tmp_path), *asked_by("lengths.sh", tmp_path)):
         tasks, entries = named_by(options, registry)
-        changes = [(name, as_number(value)) for name, values in options["set"].items() for value in values.split(",")]
+        given = [(name, value) for name, values in options["set"].items() for value in ",".join(values).split(",")]
+        changes = [(name, as_number(value)) for name, value in given]
         changes.append(("precision", options["precision"]))
         asked |= {(task, entry, change) for task in tasks for entry in entries for change in changes}
     rows = swept.connection.execute("select distinct task, entry, changes from results where entry is not null").fetchall()

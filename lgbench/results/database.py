@@ -84,19 +84,20 @@ class Database:
                 return  # copies of a file are frequent
             self.files.append(path)
             for run in runs:
-                self._compare(path, run.run_id)
-                self.records.setdefault(run.run_id, run.metadata.experiment)
+                if self._counts(path, run.run_id):
+                    self.records[run.run_id] = run.metadata.experiment
             self._measurements.update(dict.fromkeys(bytes(run.metadata.measurements) for run in runs))
 
-    def _compare(self, path: Path, run_id: str) -> None:
-        """Note a run that is in an earlier file, too, and whether it has other numbers there."""
+    def _counts(self, path: Path, run_id: str) -> bool:
+        """Whether a run counts: unless it has other numbers in an earlier file. Notes a run that is in an earlier file, too."""
         first = self._file_of.setdefault(run_id, path)
         if first == path:
-            return
+            return True
         self._repeated.add(run_id)
         if other := different(run_id, first, path):
             self._differing.append((path, run_id))
             self.left_out.append(f"{other}; the first counts")
+        return not other
 
     @property
     def place(self) -> str:
