@@ -26,7 +26,7 @@ CLASSES = {
     "regular with groups": ("parity-check", "tomita-3", "tomita-5", "tomita-6"),
     "counter": ("binary-majority", "counter-2", "counter-3"),
     "context-free": ("reverse-string", "stack-manipulation"),
-    "context-sensitive": ("copy-repeat", "missing-duplicate"),
+    "context-sensitive": ("copy-repeat", "odds-first"),
     "recall": ("multi-query-recall", "selective-copying"),
     "state tracking": ("boxes", "word-problem-a5", "word-problem-s3", "word-problem-z2"),
     "games": ("connect-four", "othello"),

@@ -31,7 +31,7 @@ runs "$CHOMSKY" pre-norm # 1.5
 runs "$CHOMSKY" stack-rnn # 1.5
 runs "$CHOMSKY",regular,copy-repeat,copy-unique lstm # 3
 runs "$LANGUAGES,$WRITTEN",shuffle-1,decimal-addition-coupled pre-norm # 4
-runs tomita,regular,counter,shuffle,shuffle-1,"$WRITTEN,$ADDITION" coupled # 5
+runs tomita,regular,counter,boolean,shuffle,shuffle-1,"$WRITTEN,$ADDITION" coupled # 5
 runs word-problem deltaproduct,deltaproduct-negative # 5
 runs "$CHOMSKY" tape-rnn # 5.5
 runs parity-check,word-problem deltanet,deltanet-negative,mamba-2 # 6
@@ -40,7 +40,7 @@ ENTRIES="pre-norm lstm stack-rnn peri-norm rope randomised-learned stick-breakin
 
 # The board by class: the tasks of classes.py by all ten entries, the cheapest first.
 for tasks in "$GAMES" parity-check boxes,multi-query-recall,selective-copying reverse-string,stack-manipulation \
-    binary-majority,counter,copy-repeat,missing-duplicate dyck,tomita word-problem; do
+    binary-majority,counter,copy-repeat,odds-first dyck,tomita word-problem; do
     for entry in $ENTRIES; do
         runs "$tasks" "$entry"
     done
