@@ -180,13 +180,15 @@ def test_published_claims_test_what_is_measured_on_their_tasks_under_their_proto
 
 @pytest.mark.parametrize(("name", "fact"), [("c-rasp-nope", "c_rasp"), ("c-rasp-positions", "c_rasp_positions")])
 def test_what_is_claimed_to_generalize_is_what_the_facts_of_tasks_say(name, fact):
-    """Of the 17 regular languages, three counter languages and eight algorithmic tasks of arXiv 2410.02140."""
+    """Of the 17 regular languages, five of the counter languages and the eight algorithmic tasks of arXiv 2410.02140."""
     (claim,) = (claim for claim in PUBLISHED if claim.name == name)
     registry = Registry.load()
     for task, test in claim.parts:
         facts = find_tasks([task], registry)[0].thing.facts
-        assert getattr(facts, fact) is (test.expect == "better"), task
-    assert len({task for task, _ in claim.parts}) == len(claim.parts) == 28
+        # The paper has programs for these two. The facts do not say so, and stay: their source is part of run ids.
+        known = None if task in ("counter-3", "boolean-3") else test.expect == "better"
+        assert getattr(facts, fact) is known and (known is not None or test.expect == "better"), task
+    assert len({task for task, _ in claim.parts}) == len(claim.parts) == 30
 
 
 @pytest.mark.parametrize(
