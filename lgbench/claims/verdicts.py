@@ -79,8 +79,8 @@ def _sample(measured: MeasuredBoard, test: ClaimTest, members: Collection[str], 
         seeds = {}  # no seed has all tasks
     against = variants[test.against][:1] if test.against is not None else []
     lost = failing(models, *variants[test.entry][:1], *against)
-    if test.value is not None:
-        lost |= ~_meets(board, models, test, variants[test.entry])
+    if test.value is not None and test.expect != "alike":
+        lost |= _misses(board, models, test, test.value, variants[test.entry])
     return PairedSample(
         differences=(first - second)[common],
         common=tuple(np.array(models.seeds)[common].tolist()),
@@ -100,16 +100,18 @@ def _sample(measured: MeasuredBoard, test: ClaimTest, members: Collection[str], 
     )
 
 
-def _meets(board: BoardHeader, models: BoardValues, test: ClaimTest, entries: Sequence[str]) -> NDArray[np.bool_]:
-    """(S,): whether an entry is better than the test's value in the upper half of the training range.
+def _misses(
+    board: BoardHeader, models: BoardValues, test: ClaimTest, value: float, variants: Sequence[str]
+) -> NDArray[np.bool_]:
+    """(S,): whether an entry misses a value in the upper half of the training range; false where nothing is measured there.
 
-    Without that, to miss the value beyond the range says nothing about generalization. Short lengths alone can make a fit.
+    A model that misses the value where it trained says nothing about generalization. Short lengths alone can make a fit.
     """
     trained = _lengths(models, replace(test, lengths="ID"))
     upper = [length for length in trained if 2 * length > max(trained)]
-    values = _values(models, replace(test, lengths=tuple(upper)), entries[0]).mean(0)
-    found: NDArray[np.bool_] = board.metric.sign * (test.value - values) > 0
-    return found
+    values = _values(models, replace(test, lengths=tuple(upper)), variants[0]).mean(0)
+    missed: NDArray[np.bool_] = board.metric.sign * (values - value) >= 0
+    return missed
 
 
 def _better(board: BoardHeader, values: Floats, value: float) -> bool:
@@ -209,9 +211,9 @@ class Verdict:
     n: int = 0
     """Number of seeds."""
     fitted: int = 0
-    """Number of these seeds at which every entry of the test fits the training range."""
+    """Number of these seeds at which every entry of the test fits the training range, and reaches a claimed value there."""
     blind: bool = False
-    """As of the sample."""
+    """Whether a guess from the length alone reaches the claimed value, as in the sample."""
     p: float | None = None
     """p of the t-test against the nearer end of the margin, corrected (Holm) for the tests of the claim."""
     seeds_needed: int | None = None

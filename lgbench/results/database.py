@@ -89,7 +89,7 @@ class Database:
             self._measurements.update(dict.fromkeys(bytes(run.metadata.measurements) for run in runs))
 
     def _counts(self, path: Path, run_id: str) -> bool:
-        """Whether a run counts: unless it has other numbers in an earlier file. Notes a run that is in an earlier file, too."""
+        """Whether the numbers of a run in a file count: all but those that differ from an earlier file of the run."""
         first = self._file_of.setdefault(run_id, path)
         if first == path:
             return True

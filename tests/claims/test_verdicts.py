@@ -179,6 +179,15 @@ def test_a_value_that_a_model_misses_in_the_upper_half_of_the_training_range_is_
     assert verdict.fitted == fitted
 
 
+def test_a_value_to_be_like_and_a_board_without_training_lengths_leave_the_fit_as_it_is(tmp_path):
+    alike = CLAIM.replace('against = "arch+old"', 'value = 0.04\nexpect = "alike"\nmargin = 0.5')
+    (verdict,) = judged(tmp_path / "alike", {"arch+new": around(0.3)}, alike)
+    assert (verdict.n, verdict.fitted) == (5, 5)  # 0.05 within the training range, and not better than 0.04
+    beyond = CLAIM.replace('against = "arch+old"', "value = 0.04")
+    (verdict,) = judged(tmp_path / "beyond", {"arch+new": [{32: 0.3 + noise} for noise in OTHER[:5]]}, beyond)
+    assert (verdict.n, verdict.fitted, verdict.state) == (5, 5, "refuted")
+
+
 def test_a_test_with_tasks_of_its_own_is_made_there_alone(tmp_path):
     text = CLAIM + '[[tests]]\nentry = "arch+new"\nvalue = 0.5\ntasks = ["beta"]\n'
     for task in ("alpha", "beta"):

@@ -92,7 +92,7 @@ def test_results_are_a_relation_that_keeps_working(tmp_path):
     assert relation.filter("length = 16").fetchall()[0][relation.columns.index("value")] == 0.25
 
 
-def test_a_run_in_several_files_is_there_once_with_the_most_numbers_and_of_different_numbers_the_first(tmp_path):
+def test_each_number_of_a_run_in_several_files_is_there_once_and_of_different_numbers_the_first(tmp_path):
     rows = simulated({8: 0.5, 16: 0.25}, run_id="1" * 16)
     write_rows(tmp_path / "b.parquet", rows)
     for copied in ("a", "c"):
