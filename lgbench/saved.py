@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lgbench.contracts import Language, Task
-from lgbench.errors import PluginError, Refused, RunFileError, UsageError, first_line, message_of, unknown
+from lgbench.errors import PluginError, Refused, RunFileError, Unsupported, UsageError, first_line, message_of, unknown
 from lgbench.execution.device import as_in_runs, choose_device, full_float32
 from lgbench.experiment.components import ALL, NONE, chosen_probes, is_probe, undefined
 from lgbench.experiment.contexts import TOLERANCE
@@ -185,6 +185,8 @@ def predicted(model: LoadedModel, text: str) -> Prediction:
 def _read(task: Task, text: str) -> Tensor:
     try:
         return task.context(text)
+    except Unsupported as error:
+        raise UsageError(f"{task.name} cannot be asked: {error}") from error
     except ValueError as error:
         raise _impossible(task, text, first_line(error)) from error
     except Exception as error:  # the code of a task may raise anything

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from lgbench.contracts.names import Named
+from lgbench.errors import Unsupported
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -174,15 +175,17 @@ class Task(Named):
     def context(self, text: str) -> Tensor:
         """Context, as a row of `inputs`, from text in the format of :meth:`text`, for `lgbench predict`.
 
-        Raises ValueError with a sentence about the expected format. Numbers may also be separated by commas.
+        Numbers may also be separated by commas. Raises ValueError with a sentence about the expected format, and
+        :class:`lgbench.Unsupported` for vectors or position ids, which a task reads from text in a method of its own.
         """
         import torch
 
         inputs = self.signature.inputs
-        if not isinstance(inputs, Tokens):
-            raise ValueError("it reads vectors, and does not say how to write them as text")
-        if inputs.positions is not None:
-            raise ValueError("it reads tokens with position ids, and does not say how to write them as text")
+        if not isinstance(inputs, Tokens) or inputs.positions is not None:
+            read = "tokens with position ids" if isinstance(inputs, Tokens) else "vectors"
+            raise Unsupported(
+                f"it reads {read}, and does not say how to write them as text: its class needs a method `context`"
+            )
         said, names = text.strip().removeprefix("[").removesuffix("]").replace(",", " "), tuple(map(str, range(inputs.size)))
         shown = f"the numbers from 0 to {inputs.size - 1}, as in '0 1'"
         if self.words:

@@ -249,14 +249,18 @@ WIDTH = 24
 def bars(answers: Sequence[str], p: Sequence[float], right: Sequence[float] | None, console: Console) -> None:
     """Print p, with p* beside p where known."""
     columns = {"p": p} if right is None else {"p": p, "p*": right}
-    shown, width = _most(list(columns.values())), max(4, min(WIDTH, console.width // 2 - 16))
+    shown = _most(list(columns.values()))
+    names = [printable(answers[place]) for place in shown]
+    letters = min(max(map(len, ["answer", *names])), console.width // 3)
+    # Six letters of a number, and three blanks between columns.
+    width = max(4, min(WIDTH, (console.width - letters - 2) // len(columns) - 12))
     table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column("answer")
+    table.add_column("answer", width=letters, overflow="fold")
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
         table.add_column("", width=width)
-    for place in shown:
-        cells: list[RenderableType] = [Text(printable(answers[place]))]
+    for place, answer in zip(shown, names, strict=True):
+        cells: list[RenderableType] = [Text(answer)]
         for values in columns.values():
             cells += [f"{values[place]:.4f}", Bar(1.0, 0.0, _finite(values[place]), width=width)]
         table.add_row(*cells)

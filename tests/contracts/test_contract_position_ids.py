@@ -82,6 +82,12 @@ class ById(Position):
         return RotationById()
 
 
+def test_a_task_with_ids_is_read_from_text_by_a_method_of_its_own_alone():
+    assert Numbers().context("2 0 1").tolist() == [2, 0, 1]
+    with pytest.raises(Unsupported, match="reads tokens with position ids, .* its class needs a method `context`"):
+        NumbersWithIds().context("2 0 1")
+
+
 @pytest.fixture
 def both(planned) -> tuple[Experiment, Experiment]:
     """Two experiments on the same data: one reads places from the tokens, the other from the ids."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from functools import partial
 
 import pytest
@@ -131,7 +132,19 @@ def test_a_task_that_says_no_p_star_of_a_context_has_p_alone(tmp_path, monkeypat
     assert "the task says no p* after this context" in done.stdout
     (path,) = published.make(tmp_path, seeds=[0], task="alone", save_weights=True)
     done = asked(path, "--context", "0 2 1")
-    assert done.exit_code == 2 and "it reads vectors, and does not say how to write them as text" in done.stderr
+    assert done.exit_code == 2 and "alone cannot be asked: it reads vectors, and does not say how to write them" in done.stderr
+    assert "has examples" not in done.stderr
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize("letters", [1, 6, 7, 19, 70])
+def test_every_digit_and_every_letter_is_shown_beside_answers_of_any_length(width, letters):
+    out, answers = io.StringIO(), [letters * "a", (letters - 1) * "a" + "b"]
+    bars(answers, [0.1234, 0.8766], [0.0625, 0.9375], Console(file=out, width=width))
+    said = out.getvalue()
+    assert all(number in said for number in ("0.1234", "0.8766", "0.0625", "0.9375")) and "\u2026" not in said
+    shown = re.sub(r"[^ab]", "", said.replace("answer", ""))
+    assert shown == "".join(answers) and max(map(len, said.splitlines())) <= width
 
 
 def test_of_many_answers_the_most_probable_are_shown_in_order_and_the_rest_is_summed():
