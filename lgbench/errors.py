@@ -83,21 +83,24 @@ def located(error: BaseException) -> str:
     return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 
 
-NAMES = 40
+NAMES = 20
 """Largest number of known names in an error. Commands such as `lgbench list` show all names."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """Error for an unknown name, with the nearest known name.
+    """Error for an unknown name, with the nearest known name. Names with the same first word stand first.
 
     >>> print(unknown("task", "tomta", ["dyck", "tomita"]))
     no task 'tomta'; did you mean 'tomita'? known: dyck, tomita
     >>> print(unknown("task", "copy~6dc4adf0", ["dyck", "tomita"]))
     no task 'copy~6dc4adf0'; --plugin FILE loads the plugin file that it comes from; known: dyck, tomita
-    >>> print(unknown("seed", "x", map(str, range(1000, 1042))).args[0][-17:])
-    1039 and 2 others
+    >>> print(unknown("task", "tomita-9", ["dyck", "tomita", "tomita-1"]))
+    no task 'tomita-9'; did you mean 'tomita-1'? known: tomita, tomita-1, dyck
+    >>> print(unknown("seed", "x", map(str, range(1000, 1022))).args[0][-17:])
+    1019 and 2 others
     """
-    names = sorted(known)
+    first = name.partition("-")[0]
+    names = sorted(known, key=lambda each: (each.partition("-")[0] != first, each))
     close = get_close_matches(name, names, n=1)
     guess = f" did you mean {close[0]!r}?" if close else ""
     if "~" in name:  # and the hash of a file

@@ -201,12 +201,14 @@ class _Planner:
         task, train, evaluate = experiment.task, experiment.train, experiment.evaluate
         key = (experiment.record.task, train.min_length, *board_lengths(task, train, evaluate))
         if key not in self.unanswered:
+            doing = f"drawing a context of length {train.min_length} (train.min_length)"
             try:
                 if task.signature.answers is not Answers.EVERY_PREFIX:  # such a task trains on the longest contexts alone
                     context_positions(task, train.min_length)
+                doing = "drawing contexts"
                 self.unanswered[key] = no_answer_counts(task, train, evaluate)
             except Exception as error:  # the code of a task may raise anything
-                self.unanswered[key] = reason(error, "drawing contexts")
+                self.unanswered[key] = reason(error, doing)
         if why := self.unanswered[key]:
             raise Unsupported(why)
 

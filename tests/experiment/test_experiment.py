@@ -186,6 +186,18 @@ def test_a_task_that_breaks_its_contract_is_refused_and_blamed_before_anything_i
     assert str(refused.value).startswith(f"toy-table+toy-nothing cannot be run on toy-own: {said}")
 
 
+def test_a_task_without_a_context_of_the_shortest_length_in_training_names_the_setting():
+    def sample(self, length, random):
+        if length < 3:
+            raise ValueError(f"no context has length {length}")
+        return toys.Largest().sample(length, random)
+
+    known = toys_and(task=but(toys.Largest(), name="toy-own", sample=sample))
+    assert plan_of(known, "toy-own", "toy-table", set={"train.min_length": "3"}).experiments
+    with pytest.raises(UsageError, match=r"a context of length 2 \(train.min_length\) failed with ValueError: no context"):
+        plan_of(known, "toy-own", "toy-table", set={"train.min_length": "2"})
+
+
 def test_an_error_of_an_architecture_becomes_one_line():
     def build(self, signature, parts):
         raise RuntimeError("Storage size calculation overflowed with sizes=[1, 2]\nException raised from computeStorageNbytes")
