@@ -14,10 +14,11 @@ from lgbench.claims.missing import Wanted, wanted
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results import statistics
-from lgbench.results.boards import BoardHeader, MeasuredBoard, failing
+from lgbench.results.boards import BoardHeader, MeasuredBoard, failing, id_means
 from lgbench.results.columns import ID, OOD, BoardValues, ends, rounded
 from lgbench.results.database import most_telling_first
 from lgbench.results.leaderboard import Results
+from lgbench.results.metrics import Metric
 from lgbench.results.statistics import CONFIDENCE, MIN_PAIRED_SEEDS, MOST_SEEDS, Floats
 
 
@@ -80,7 +81,7 @@ def _sample(measured: MeasuredBoard, test: ClaimTest, members: Collection[str], 
     against = variants[test.against][:1] if test.against is not None else []
     lost = failing(models, *variants[test.entry][:1], *against)
     if test.value is not None and test.expect != "alike":
-        lost |= _misses(board, models, test, test.value, variants[test.entry])
+        lost |= _misses(models, board.metric, test.value, variants[test.entry][0])
     return PairedSample(
         differences=(first - second)[common],
         common=tuple(np.array(models.seeds)[common].tolist()),
@@ -100,17 +101,13 @@ def _sample(measured: MeasuredBoard, test: ClaimTest, members: Collection[str], 
     )
 
 
-def _misses(
-    board: BoardHeader, models: BoardValues, test: ClaimTest, value: float, variants: Sequence[str]
-) -> NDArray[np.bool_]:
+def _misses(models: BoardValues, metric: Metric, value: float, entry: str) -> NDArray[np.bool_]:
     """(S,): whether an entry misses a value in the upper half of the training range; false where nothing is measured there.
 
-    A model that misses the value where it trained says nothing about generalization. Short lengths alone can make a fit.
+    A model that misses the value where it trained says nothing about generalization.
     """
-    trained = _lengths(models, replace(test, lengths="ID"))
-    upper = [length for length in trained if 2 * length > max(trained)]
-    values = _values(models, replace(test, lengths=tuple(upper)), variants[0]).mean(0)
-    missed: NDArray[np.bool_] = board.metric.sign * (values - value) >= 0
+    means = id_means(models, 0.5)[models.entries.index(entry)].mean(-1)
+    missed: NDArray[np.bool_] = metric.sign * (means - value) >= 0
     return missed
 
 

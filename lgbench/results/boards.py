@@ -385,21 +385,25 @@ def failing(models: BoardValues, *entries: str) -> NDArray[np.bool_]:
 def not_fitted(models: BoardValues, metric: Metric, context_free: BoardValues) -> dict[tuple[str, str, int], bool]:
     """Lack of a fit, by entry, task and seed with ID lengths.
 
-    A seed without a defined value at any ID length has not fitted the task.
+    A fit has a mean within the metric's limit over the training range and over its upper half: short lengths alone can make a
+    good mean, and tell nothing of longer ones. A seed without a defined value in the upper half has not fitted the task.
     """
     ran = (models.measured & models.in_distribution).any(-1)
-    means = id_means(models)
-    levels = dict(zip(context_free.tasks, id_means(context_free)[0, 0].tolist(), strict=True)) if context_free.tasks else {}
-    found = {}
-    for e, s, t in np.argwhere(ran):
-        task = models.tasks[t]
-        limit = metric.limit(levels.get(task))
-        if limit is not None:
-            # "not <", because a NaN has not fitted.
-            found[models.entries[e], task, models.seeds[s]] = not metric.sign * means[e, s, t] < metric.sign * limit
+    found: dict[tuple[str, str, int], bool] = {}
+    for shortest in (0.0, 0.5):
+        means, levels = id_means(models, shortest), id_means(context_free, shortest)
+        level = dict(zip(context_free.tasks, levels[0, 0].tolist(), strict=True)) if context_free.tasks else {}
+        for e, s, t in np.argwhere(ran):
+            key = models.entries[e], models.tasks[t], models.seeds[s]
+            limit = metric.limit(level.get(models.tasks[t]))
+            if limit is not None:
+                # "not <", because a NaN has not fitted.
+                found[key] = found.get(key, False) or not metric.sign * means[e, s, t] < metric.sign * limit
     return found
 
 
-def id_means(models: BoardValues) -> Floats:
-    """ID means of each task, over its training lengths: (E, S, T), NaN without values."""
-    return mean_of_known(np.where(models.in_distribution, models.values, np.nan)).round(12)
+def id_means(models: BoardValues, shortest: float) -> Floats:
+    """Means of each task over its training lengths above `shortest`, a share of the longest: (E, S, T), NaN without values."""
+    lengths = np.where(models.in_distribution, models.lengths, 0)
+    chosen = lengths > shortest * lengths.max(-1, keepdims=True, initial=0)
+    return mean_of_known(np.where(chosen, models.values, np.nan)).round(12)

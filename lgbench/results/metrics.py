@@ -98,7 +98,7 @@ class Metric:
         return value < self.threshold if self.lower_is_better else value > self.threshold
 
     def limit(self, context_free: float | None = None) -> float | None:
-        """Limit of a mean that counts as right; None for no limit. A seed with a better ID mean has fitted its task.
+        """Limit of a mean that counts as right; None for no limit. A better ID mean is part of a fit (`boards.not_fitted`).
 
         The limit is the threshold or, if stricter, the value halfway between the context-free baseline and a perfect answer. On
         some tasks the context-free baseline passes the threshold: on flip-flop the baseline has TVD 0.05, and the threshold is

@@ -26,9 +26,9 @@ def opened(tmp_path):
 
     for task in ("alpha-1", "alpha-2"):
         write("held+norm", 0, task, {4: 0.0, 8: 0.05, 16: 0.05, 32: 0.05})
-        write("good+norm", 0, task, {4: 0.0, 8: 0.125, 16: 0.25, 32: 0.5})
+        write("good+norm", 0, task, {4: 0.0625, 8: 0.0625, 16: 0.25, 32: 0.5})
         write("good+norm", 1, task, {4: 0.0, 8: 0.375, 16: 0.25, 32: 0.25}, diverged_step=3)
-        write("poor+norm", 0, task, {4: 0.0, 8: 0.5 if task == "alpha-1" else 0.1, 16: 0.75, 32: None})
+        write("poor+norm", 0, task, {4: 0.0, 8: 0.5 if task == "alpha-1" else 0.05, 16: 0.75, 32: None})
         write("none+norm", 0, task, {4: 0.0, 8: 0.05, 16: None, 32: None})
     write("lost+norm", 0, "alpha-1", {4: 0.0, 8: 0.0})
     return Results(tmp_path)
@@ -97,11 +97,11 @@ def test_a_table_shows_means_with_intervals_below(boards):
         "0.1250",
         "0.3125",
         "0.5x",
-        "0.2500",
+        "0.2188",
         "0.2500",
         "0.3750",
     ]
-    assert rows["poor+norm"] == ["1 (1 not fitted)", "0.00", "0.1500", "0.7500", "0.5x", "0.3000", "0.7500", "-"]
+    assert rows["poor+norm"] == ["1 (1 not fitted)", "0.00", "0.1375", "0.7500", "0.5x", "0.2750", "0.7500", "-"]
     assert rows["none+norm"] == ["1", "1.00", "0.0250", "-", "1x", "0.0500", "-", "-"]
     assert [line[:3] for line in lines if len(line) == 11][1:] == [
         ["1", "1-3", "held+norm"],

@@ -62,10 +62,11 @@ def not_fitted_by_hand(distances, lengths):
     """Which seeds have not fitted a task, {entry: {task: seeds}}, from {(entry, seed, length, task): TVD}."""
     found = defaultdict(lambda: defaultdict(set))
     for entry, seed, _, task in distances:
-        own = [distances.get((entry, seed, length, task)) for length in lengths]
-        known = [value for value in own if value is not None]
-        if not known or statistics.fmean(known) >= 0.1:
-            found[entry][task].add(seed)
+        for shortest in (0, max(lengths) / 2):  # the training range, and its upper half
+            own = [distances.get((entry, seed, length, task)) for length in lengths if length > shortest]
+            known = [value for value in own if value is not None]
+            if not known or statistics.fmean(known) >= 0.1:
+                found[entry][task].add(seed)
     return found
 
 
