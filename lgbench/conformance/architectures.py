@@ -16,8 +16,19 @@ from torch import Tensor, nn
 
 import lgbench.contracts as contracts
 from lgbench.attending import masked_logits
-from lgbench.conformance.check import CheckFailed, NotChecked, Outcome, Rules, built, expect, expect_close, expect_kind, stirred
-from lgbench.conformance.models import TRAINED, inputs_of, served
+from lgbench.conformance.check import (
+    CheckFailed,
+    NotChecked,
+    Outcome,
+    Rules,
+    accepted,
+    built,
+    expect,
+    expect_close,
+    expect_kind,
+    stirred,
+)
+from lgbench.conformance.models import SIGNATURES, TRAINED, inputs_of, served
 from lgbench.conformance.parts import MATRICES
 from lgbench.errors import Unsupported, message_of
 from lgbench.experiment.experiment import recorded, with_methods
@@ -275,6 +286,28 @@ def _feeds_attention(architecture: contracts.Architecture, parts: DefaultParts) 
     given = replace(parts(), attention=ProbingAttention())
     for signature, model in served(lambda signature: architecture.build(signature, given)):
         model(inputs_of(signature, TRAINED))
+
+
+@ARCHITECTURES.rule("position ids reach its models", when=lambda architecture, parts: architecture.reads_positions)
+def _reads_ids(architecture: contracts.Architecture, parts: DefaultParts) -> None:
+    """Answers to tokens with ids (B, T, 2): ids change those of their own context."""
+    given, count = parts(), 2 * TRAINED
+    with_ids = [
+        replace(signature, inputs=contracts.Tokens(signature.inputs.size, count))
+        for signature in SIGNATURES
+        if isinstance(signature.inputs, contracts.Tokens)
+    ]
+    models = accepted(
+        with_ids, lambda signature: built(partial(architecture.build, signature, given)), "it is built for no signature"
+    )
+    for signature, model in models:
+        model = stirred(model).eval()
+        words, ids = inputs_of(signature, TRAINED), torch.arange(TRAINED).repeat(2, 1)
+        first = model(torch.stack((words, ids), -1))
+        ids[1] *= 2
+        second = model(torch.stack((words, ids), -1))
+        expect_close(second[:1], first[:1], "the position ids of a context change the answers to another")
+        expect(not torch.equal(second[1], first[1]), "it declares reads_positions, and other ids change nothing")
 
 
 class ProbingPosition(contracts.Position):

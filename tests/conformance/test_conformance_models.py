@@ -112,6 +112,26 @@ class Rounds(MixesModels):
         return x * (1 + 1e5 * torch.finfo(x.dtype).eps), dimensions[0]
 
 
+class Moving(nn.Module):
+    """Tokens that their position ids, if there are some, change before a model reads them."""
+
+    def __init__(self, model, moved):
+        super().__init__()
+        self.model, self.moved = model, moved
+
+    def forward(self, inputs):
+        return self.model(inputs if inputs.ndim == 2 else self.moved(*inputs.unbind(-1)))
+
+
+def reading_ids(moved):
+    """An architecture for tokens whose models read position ids."""
+
+    def build(self, signature, parts):
+        return Moving(of_tokens_alone(self, signature, parts), moved)
+
+    return but(AVERAGES, reads_positions=True, build=build)
+
+
 TRANSFORMER, NO_NORM = Transformer(), SCHEMES[0]
 
 
@@ -291,6 +311,7 @@ USES_NORMS = "modules of a norm scheme are used, and nothing goes around them"
 GAINS = "initial weights follow the gains of a norm scheme"
 FEEDS_ATTENTION = "an attention gets what it needs"
 FEEDS_POSITION = "each module of a position code is called, with the tokens that it reads"
+READS_IDS = "position ids reach its models"
 LOGITS = "logits have the right shape and dtype"
 KEPT = "its weights and buffers are there before it is used, and stay"
 SEEDED = "nothing but the seed decides a model's weights and answers"
@@ -329,6 +350,8 @@ ARCHITECTURES = [
         FEEDS_POSITION,
         "`embed`: call it, or raise lgbench.Unsupported if the code's `embed` is not None",
     ),
+    (reading_ids(lambda tokens, ids: tokens), READS_IDS, "it declares reads_positions, and other ids change nothing"),
+    (reading_ids(lambda tokens, ids: (tokens + ids.sum()) % 5), READS_IDS, "ids of a context change the answers to another"),
     (refusing(AVERAGES, " "), LOGITS, "it raises Unsupported without a reason: say what it cannot do"),
     (answering(lambda logits: logits[:, -1]), LOGITS, "its logits are (2, 4) float32, expected (2, 9, 4) of a floating type"),
     (answering(lambda logits: logits * torch.nan), LOGITS, "some logits are not finite"),
@@ -352,7 +375,7 @@ ARCHITECTURES = [
 ]
 
 
-RIGHT = [AVERAGES, TRANSFORMER, with_module(OfNoise), doing(ByHand.apply)]
+RIGHT = [AVERAGES, reading_ids(lambda tokens, ids: (tokens + ids) % 5), TRANSFORMER, with_module(OfNoise), doing(ByHand.apply)]
 
 
 @pytest.mark.parametrize(("thing", "rule", "words"), table(ARCHITECTURES))
