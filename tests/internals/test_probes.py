@@ -256,7 +256,8 @@ def tensors_of(internals):
 
 WRAPPED = [each.name for each in INSTALLED.architectures if not each.defaults and each.name not in ("hf", "lstm", "gru")]
 """Models of other libraries. `hf` is none before it has a configuration."""
-WITHOUT_ATTENTION = ("lstm", "gru", "mamba", "mamba2", "falcon-mamba", "rwkv", "xlstm")
+WITHOUT_ATTENTION = ("lstm", "gru", "mamba", "mamba2", "falcon-mamba", "rwkv", "xlstm", "diffllama")
+"""Models without attention, and DiffLlama, whose attention is a difference of two and has no weights to read."""
 
 
 @pytest.mark.parametrize(
@@ -278,7 +279,8 @@ def test_every_attention_and_architecture_goes_through_every_probe(arch, task):
     is_a_sum = arch not in (*WITHOUT_ATTENTION, "xt-hyper-connections")  # whose stream is several
     assert ({"output_mean_global", "output_var_global"} <= metrics) == is_a_sum
     attention = arch.split("+")[-1]
-    assert len(whole.sentences) == (attention in INSTALLED.attentions.names() and not is_linear(attention))
+    has_no_weights = arch == "diffllama" or (attention in INSTALLED.attentions.names() and not is_linear(attention))
+    assert len(whole.sentences) == has_no_weights
     assert ("attention_entropy" in metrics) == ("output_std" in metrics and not whole.sentences)
     for (metric, length, *_), value in found.items():
         if metric == "attention_entropy" and value is not None:
