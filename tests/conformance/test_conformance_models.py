@@ -146,7 +146,7 @@ def given(**changes):
 
 
 def without(part, **others):
-    """What a part has, with other things in the place of some."""
+    """Copy of a part, with some of its attributes replaced."""
     return SimpleNamespace(**{name: getattr(part, name) for name in dir(part) if name[0] != "_"} | others)
 
 
