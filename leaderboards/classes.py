@@ -15,7 +15,7 @@ import numpy as np
 from factors import PROTOCOL
 from findings import UNFITTED
 
-from lgbench.reports.figure import Spec, content, on_paper
+from lgbench.reports.figure import GRID, Spec, content, on_paper
 from lgbench.reports.marks import TEXT
 from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
@@ -114,13 +114,14 @@ wide fonts, too, in points."""
 
 
 def picture(found: Sequence[Score]) -> Spec:
-    """Figure with a row for each entry and a column for each class; dark is better."""
+    """Figure with a row for each entry and a column for each class; dark is better, and grey is not fitted."""
     rows = [
         {
             "entry": _short(score.entry),
             "class": "|".join([*wrap(score.kind, 12), f"{len(CLASSES[score.kind])} tasks"]),
             "score": score.seeds.mean().item(),
             "text": f"{score.seeds.mean():.2f}{'' if score.fits else '*'}",
+            "fits": score.fits,
         }
         for score in found
     ]
@@ -133,14 +134,13 @@ def picture(found: Sequence[Score]) -> Spec:
     chart = alt.Chart(alt.InlineData(values=rows)).encode(x=x, y=y)
     # Half of the scale, so that black text can be read on every cell.
     scale = alt.Scale(scheme="blues", reverse=True, domain=[-1, 1], clamp=True)
-    cells = chart.mark_rect(stroke="white").encode(color=alt.Color("score:Q", legend=None, scale=scale))
+    color = alt.when("datum.fits").then(alt.Color("score:Q", legend=None, scale=scale)).otherwise(alt.value(GRID))
+    cells = chart.mark_rect(stroke="white").encode(color=color)
     text = chart.mark_text(fontSize=TEXT).encode(text="text:N")
     plot = alt.LayerChart(layer=[cells, text], width=COLUMN * len(classes), height=ROW * len(entries))
     above = [
-        "OOD TVD as a share of that of the",
-        "context-free baseline, mean over",
-        "tasks and seeds; dark is better,",
-        "a star: no seed fits; white: not run",
+        "OOD TVD as a share of that of the context-free baseline, mean over tasks and seeds: dark blue is better;",
+        "grey, with a star: no seed fits the training range; white: not run",
     ]
-    page = on_paper(f"Classes of tasks, {PROTOCOL}", above)
+    page = on_paper(f"Classes of tasks, {PROTOCOL}", above, LABELS + COLUMN * len(classes))
     return page | content(plot.to_dict())

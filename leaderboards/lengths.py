@@ -15,7 +15,7 @@ import altair as alt
 import numpy as np
 
 from lgbench.experiment.record import ProtocolUse
-from lgbench.reports.figure import Spec, content, on_paper
+from lgbench.reports.figure import GRID, Spec, content, on_paper
 from lgbench.reports.marks import TEXT
 from lgbench.results.database import most_telling_first
 from lgbench.results.leaderboard import Results
@@ -121,8 +121,8 @@ def picture(found: Sequence[Reach]) -> Spec:
     spec: Spec = alt.vconcat(*panels, spacing=8).to_dict()
     lines = [
         f"longest length up to which TVD is below {RIGHT}, by training length;",
-        "median of seeds; dark where that is many training lengths;",
-        "a star: wrong within the training range",
+        "median of seeds; dark blue where that is many training lengths;",
+        "grey, with a star: wrong within the training range",
     ]
     page = on_paper(f"Length of training inputs, {found[0].protocol}", lines)
     return page | content(spec)
@@ -135,6 +135,7 @@ def _panel(title: str, tasks: Sequence[str], found: Sequence[Reach]) -> alt.Laye
             "trained": reach.trained,
             "reach": f"{'≥' * (reach.right_to == reach.tested)}{reach.right_to}{'*' * (not reach.is_learned)}",
             "doublings": log2(max(1.0, reach.right_to / reach.trained)),
+            "learned": reach.is_learned,
         }
         for reach in found
         if reach.task in tasks
@@ -144,7 +145,8 @@ def _panel(title: str, tasks: Sequence[str], found: Sequence[Reach]) -> alt.Laye
     y = alt.Y("task:N", sort=list(tasks), title=None, axis=alt.Axis(labelLimit=0, **size))
     chart = alt.Chart(alt.InlineData(values=rows)).encode(x=x, y=y)
     # Half of the scale, so that black text can be read on every cell.
-    color = alt.Color("doublings:Q", legend=None, scale=alt.Scale(scheme="blues", domain=[0, 2 * MOST]))
+    doublings = alt.Color("doublings:Q", legend=None, scale=alt.Scale(scheme="blues", domain=[0, 2 * MOST]))
+    color = alt.when("datum.learned").then(doublings).otherwise(alt.value(GRID))
     text = chart.mark_text(fontSize=TEXT).encode(text="reach:N")
     heading = alt.TitleParams(title, fontSize=TEXT, anchor="start")
     height = CELL * len({row["task"] for row in rows})
