@@ -27,6 +27,8 @@ from lgbench.execution.progress import ProgressDisplay
 from lgbench.experiment.components import families_of, find_entries, find_tasks
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
+from lgbench.reports import plots
+from lgbench.reports.figure import GRID
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Inside, Results
 from lgbench.results.stored_runs import stored
@@ -299,6 +301,21 @@ def test_the_picture_of_training_lengths_has_the_longest_right_length_of_the_med
     drawn = json.dumps(lengths.picture(found), ensure_ascii=False)
     for (_, trained), end in expected.items():
         assert f'"{"≥" * (end == 32)}{end}{"*" * (end < trained)}"' in drawn
+    missed = sum(end < trained for (_, trained), end in expected.items())
+    assert grey(lengths.picture(found), tmp_path / "lengths.svg") == missed > 0
+
+
+def grey(spec, path):
+    """Number of grey cells of a drawn picture."""
+    plots.write(spec, path)
+    return path.read_text(encoding="utf-8").count(f'fill="{GRID}"')
+
+
+def test_a_class_that_no_seed_fits_is_grey(scripts, tmp_path):
+    classes = scripts["classes"]
+    fits = (True, False, False, True, True)
+    found = [classes.Score("lstm", kind, np.ones(5), own) for kind, own in zip(classes.CLASSES, fits, strict=False)]
+    assert grey(classes.picture(found), tmp_path / "classes.svg") == 2
 
 
 def test_the_score_of_a_class_is_the_mean_share_of_the_baseline_over_its_tasks(scripts, results):
