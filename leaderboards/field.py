@@ -80,6 +80,16 @@ def chomsky(results: Results) -> str:
     return markdown_table(lines)
 
 
+def from_memory(found: Judged) -> str:
+    """Sentence on how many decided predictions of the Chomsky benchmark rest on results without a published number."""
+    with (HERE / "chomsky.csv").open(encoding="utf-8") as file:
+        unread = {row["task"] for row in csv.DictReader(file) if not row["lstm"]}
+    own = [verdict for claim, verdicts in found if claim.name.startswith("chomsky-") for verdict in verdicts]
+    decided = [verdict for verdict in own if verdict.state in ("confirmed", "refuted") and verdict.fitted and not verdict.blind]
+    resting = [verdict for verdict in decided if verdict.task in unread]
+    return f"Of the {len(decided)} predictions decided there, {len(resting)} rest on such a result."
+
+
 def _accuracies(results: Results, task: str) -> dict[str, str]:
     """OOD accuracy in percent of the best seed, and the mean over seeds, by entry; empty without runs.
 
@@ -108,4 +118,5 @@ def tables(results: Results) -> dict[str, str]:
         "programs": programs(found),
         "predictions": predictions(found),
         "chomsky": chomsky(results),
+        "from_memory": from_memory(found),
     }

@@ -40,7 +40,7 @@ ENTRIES="pre-norm lstm stack-rnn peri-norm rope randomised-learned stick-breakin
 
 # The board by class: the tasks of classes.py by all ten entries, the cheapest first.
 for tasks in "$GAMES" parity-check boxes,multi-query-recall,selective-copying reverse-string,stack-manipulation \
-    binary-majority,counter,copy-repeat,odds-first dyck,tomita word-problem; do
+    binary-majority,shuffle,copy-repeat,odds-first dyck,tomita word-problem; do
     for entry in $ENTRIES; do
         runs "$tasks" "$entry"
     done

@@ -145,7 +145,7 @@ def summary(found: Judged) -> str:
     """Count of confirmed tests, such as "2 of 3 predictions hold (1 refuted); 4 not run". A test counts once on each task.
 
     Two kinds of tests say little about generalization and are counted apart: those without a seed at which all entries fit the
-    training range, and those whose value the context-free baseline reaches.
+    training range, and those for which the context-free baseline is good enough.
     """
     counting = [verdict for claim, verdicts in found for verdict in latest(claim, verdicts)]
     ran = [verdict for verdict in counting if verdict.state != "not run"]
