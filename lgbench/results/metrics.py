@@ -101,7 +101,7 @@ class Metric:
         """Limit of a mean that counts as right; None for no limit. A better ID mean is part of a fit (`boards.not_fitted`).
 
         The limit is the threshold or, if stricter, the value halfway between the context-free baseline and a perfect answer. On
-        some tasks the context-free baseline passes the threshold: on flip-flop the baseline has TVD 0.05, and the threshold is
+        some tasks the context-free baseline passes the threshold: on tomita-4 the baseline has TVD 0.05, and the threshold is
         0.1. A perfect baseline is ignored: the length alone decides the answer, as on Tomita 1 and 2.
         """
         if context_free is None or self.perfect is None or context_free == self.perfect:

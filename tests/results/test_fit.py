@@ -22,7 +22,7 @@ TVD, ACCURACY = METRICS["tvd"], METRICS["accuracy"]
         (TVD, None, 0.1),
         (TVD, 0.9, 0.1),  # far from the baseline, the metric's threshold is harder
         (TVD, 0.2, 0.1),
-        (TVD, 0.05, 0.025),  # as on flip-flop
+        (TVD, 0.05, 0.025),  # as on tomita-4
         (TVD, 0.0, 0.1),  # as on Tomita 1, where the length alone decides the answer
         (ACCURACY, None, 0.9),
         (ACCURACY, 0.5, 0.9),

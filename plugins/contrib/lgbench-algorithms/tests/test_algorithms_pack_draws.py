@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import cache
 from itertools import product
+from string import ascii_letters, ascii_lowercase
 
 import pytest
 import torch
@@ -78,6 +79,32 @@ def test_a_size_or_place_is_uniform(name: str, length: int, pattern: str, outcom
     found = Counter(str(len(re.match(pattern, text)[0])) for text in texts)  # type: ignore[index]
     assert len(found) == outcomes
     assert_distributed(found, dict.fromkeys(found, 1 / outcomes))
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "pattern", "outcomes"),
+    [
+        ("decimal-addition", 3, r"\d", range(10)),
+        ("decimal-addition-hints", 4, r"^h(\d+)", range(3, 255)),  # of five hints of a sum the lowest is 0 to 251
+        ("count", 3, r"^\d+", range(198)),
+        ("modular-arithmetic", 5, r"\d", range(5)),
+        ("modular-arithmetic", 5, r"[-+*]", "-+*"),
+        ("stack-manipulation", 6, r"[a-z]\S+", ("pop", "push-0", "push-1")),
+        ("majority", 1, r"[a-z]", ascii_lowercase),
+        ("mode", 1, r"[a-zA-Z]", ascii_letters),
+    ],
+)
+def test_symbols_are_uniform(name: str, length: int, pattern: str, outcomes: Iterable[object]) -> None:
+    task = TASKS[name]
+    texts = (task.text(row).removeprefix("begin ") for row in task.draw(length, Random(DRAWS))[0])
+    every = list(map(str, outcomes))
+    assert_distributed(
+        Counter(one for text in texts for one in re.findall(pattern, text)), dict.fromkeys(every, 1 / len(every))
+    )
+
+
+def test_a_string_with_a_mode_has_five_letters() -> None:
+    assert {len(set(row)) for row in TASKS["mode"].draw(60, Random(500))[0].tolist()} == {5}
 
 
 @pytest.mark.parametrize(("name", "length"), [("binary-majority", 6), ("binary-majority", 7), ("parity-uniform-ones", 6)])

@@ -104,12 +104,14 @@ def has_an_answer(task: Problem, tokens: tuple[int, ...]) -> bool:
         return False
 
 
+LONGER = {"binary-addition-written": 6, "modular-arithmetic": 4}
+"""Numbers of tokens from which on a question of these tasks has a choice."""
 FEW_TOKENS = [task for task in TASKS.values() if len(task.words) <= 12 and not task.positions]
 
 
 @pytest.mark.parametrize("task", FEW_TOKENS, ids=lambda task: task.name)
 def test_contexts_that_are_never_drawn_have_no_answer(task: Problem) -> None:
-    longest = next(n for n in range(9, 0, -1) if len(task.words) ** n < 3000)
+    longest = LONGER.get(task.name) or next(n for n in range(9, 0, -1) if len(task.words) ** n < 3000)
     drawn: set[tuple[int, ...]] = set()
     for length in range(task.train_lengths[0], longest + 1):
         inputs, distribution, weights = task.sample(length, Random(20_000))
@@ -118,7 +120,7 @@ def test_contexts_that_are_never_drawn_have_no_answer(task: Problem) -> None:
             first = len(row) - len(counted)  # the place of the only answer, or 0
             drawn |= {tuple(row[: first + at + 1]) for at, weight in enumerate(counted) if weight}
     short = [tokens for n in range(1, longest + 1) for tokens in product(range(len(task.words)), repeat=n)]
-    assert {tokens for tokens in short if has_an_answer(task, tokens)} == drawn.intersection(short)
+    assert {tokens for tokens in short if has_an_answer(task, tokens)} == drawn.intersection(short) != set()
 
 
 def test_expressions_in_brackets_that_are_never_drawn_have_no_answer() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from hmmlearn.hmm import CategoricalHMM
+from scipy.stats import kstest
 
 from lgbench import Random
 from lgbench.errors import UsageError
@@ -79,6 +80,14 @@ def test_rows_are_distributions_and_mixing_is_a_product_of_matrices() -> None:
     weights = rows(Random(1, 4), 7, 5, power=2)
     torch.testing.assert_close(table.sum(1), torch.ones(5, dtype=torch.float64))
     torch.testing.assert_close(mixed(weights.T, table).T, weights @ table)
+
+
+@pytest.mark.parametrize(("kind", "power"), [(ProbabilisticAutomaton, 4), (HiddenMarkov, 8)])
+def test_rows_are_powers_of_uniform_numbers(kind: type[RandomSource], power: int) -> None:
+    """A root of the odds is the ratio of two uniform numbers."""
+    tables = np.stack([kind(16, 16, seed).emitted.numpy() for seed in range(100)])  # type: ignore[attr-defined]
+    ratios = (tables[..., ::2] / tables[..., 1::2]).ravel() ** (1 / power)
+    assert kstest(ratios, lambda r: np.where(r < 1, r / 2, 1 - 1 / (2 * r))).pvalue > 0.001
 
 
 def test_the_name_is_the_source() -> None:

@@ -12,7 +12,8 @@ import pytest
 import torch
 from automata.fa.dfa import DFA
 from automata.fa.nfa import NFA
-from languages_pack_cases import compare, strings, text
+from languages_pack_cases import compare, next_symbols, strings, text
+from scipy.stats import chisquare
 
 from lgbench import Answers, Language, Random
 from lgbench_languages import language, regular
@@ -58,6 +59,49 @@ def test_p_is_that_of_the_published_rule_on_a_thousand_contexts(name: str) -> No
     lengths = range(task.train_lengths[0], 13)
     for length in lengths:
         compare(task, task.sample(length, Random(math.ceil(1000 / len(lengths)), length)), PUBLISHED[name], endings_of(name))
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4, 12])
+def test_brackets_open_up_to_the_depth_and_no_further(depth: int) -> None:
+    """Random contexts hardly ever reach a depth of 12."""
+    task = SUITE[f"regular-d-{depth}"]
+    for opened in range(depth + 1):
+        legal = [float(opened < depth), float(opened > 0), float(opened == 0)]  # a, b, end
+        for prefix in ("a" * opened, "a" * depth + "b" * (depth - opened)):
+            assert list(task.reference(task.context(prefix))) == [each / sum(legal) for each in legal], prefix
+    inputs = task.context("a" * depth + "b" * depth)[None]
+    states = task.automaton.states(inputs[:, 1:])[0]
+    opens = task.legal.on(inputs.device)[states][:, 0]
+    assert opens.tolist() == [end != depth for end in range(2 * depth + 1)]
+
+
+@pytest.mark.parametrize("name", ["regular-parity", "regular-d-3"])
+def test_each_symbol_of_a_prefix_is_uniform_over_those_that_may_follow(name: str) -> None:
+    task, n, law = SUITE[name], 20_000, {"": 1.0}
+    for _ in range(5):
+        following = {prefix: next_symbols(task, PUBLISHED[name], endings_of(name), prefix)[:-1] for prefix in law}
+        law = {
+            prefix + symbol: law[prefix] * p / sum(own)
+            for prefix, own in following.items()
+            for symbol, p in zip(task.answers[:-1], own, strict=True)
+            if p
+        }
+    drawn = Counter(text(task, row) for row in task.sample(5, Random(n, 3)).inputs)
+    assert drawn.keys() <= law.keys()
+    assert chisquare([drawn[string] for string in law], [n * p for p in law.values()]).pvalue > 0.001
+
+
+def test_runs_of_twos_are_of_any_length_after_either_symbol() -> None:
+    task = SUITE["regular-012-0-2"]
+    drawn = Counter(text(task, row) for row in task.sample(8, Random(20_000, 3)).inputs)
+    runs, last, before = Counter[int](), Counter[str](), Counter[str]()
+    for string, count in drawn.items():
+        other = string.rstrip("2")
+        runs[8 - len(other)] += count
+        last[other[-1]] += count
+        before.update({symbol: other[:-1].count(symbol) * count for symbol in "012"})
+    for found, outcomes in ((runs, range(8)), (last, "01"), (before, "012")):
+        assert found.keys() == {*outcomes} and chisquare([*found.values()]).pvalue > 0.001
 
 
 @pytest.mark.parametrize("name", [name for name, task in SUITE.items() if isinstance(task, Language)])

@@ -102,6 +102,12 @@ def test_uncertain_actions_give_the_mean_over_all_histories(memory: str) -> None
     torch.testing.assert_close(cells[0], mean)
 
 
+def test_a_tape_has_two_cells_for_each_position_of_the_longest_input() -> None:
+    model = build(ARCHITECTURES["tape-rnn"])
+    (own,) = (module for module in model.modules() if isinstance(module, Tape))
+    assert (own.train_cells, own.test_cells) == (2 * 17, 2 * 65)
+
+
 def test_a_stack_on_which_every_position_pushes_has_room() -> None:
     module = Stack(3, CELL).double()
     nn.init.zeros_(module.actions.weight)

@@ -98,6 +98,11 @@ def test_the_first_key_of_associative_recall_tends_to_have_the_nearest_slot() ->
     assert first.mean().item() == pytest.approx((law[0] / law.sum()).item(), abs=0.015)
 
 
+def test_values_of_associative_recall_are_uniform() -> None:
+    values = Counter(MultiQueryRecall().sample(8, Random(4000)).inputs[:, 1:16:2].flatten().tolist())
+    assert chisquare([values[value] for value in range(VALUES, VOCABULARY)]).pvalue > 0.001
+
+
 def test_induction_heads_name_what_came_after_the_trigger() -> None:
     for text, (right,) in answered(InductionHeads(), range(3, 13)):
         found = re.fullmatch(r"([a-o] )*! ([a-o]) ([a-o] )*!", text)
@@ -149,6 +154,14 @@ def test_long_chains_of_hops_are_followed() -> None:
         assert KHop().answers[p[-1].argmax()] == (reached[-1] if reached else "~")
 
 
+def test_hops_and_letters_are_uniform() -> None:
+    inputs = KHop().sample(5, Random(8000)).inputs
+    hops, letters = Counter((inputs[:, 0] - 4).tolist()), inputs[:, 1:]
+    first, steps = Counter(letters[:, 0].tolist()), Counter((letters.diff() % 4).flatten().tolist())
+    for found, outcomes in ((hops, range(17)), (first, range(4)), (steps, range(1, 4))):
+        assert found.keys() == {*outcomes} and chisquare([*found.values()]).pvalue > 0.001
+
+
 def test_selective_copying_gives_the_letters_in_order() -> None:
     for text, right in answered(SelectiveCopying(), range(1, 40)):
         tokens, asked = text.split(" ?")[0].split(), text.count("?")
@@ -172,6 +185,22 @@ def test_variables_have_the_values_that_python_gives_them() -> None:
         exec("\n".join(assignments), {}, held)
         assert str(held[asked]) == right
         assert sources(VariableTracking(), text) == [right]
+
+
+def test_assignments_and_the_question_are_drawn_as_said() -> None:
+    inputs = VariableTracking().sample(3, Random(20_000)).inputs
+    variables, sources, asked = inputs[:, :6:2], inputs[:, 1:6:2], inputs[:, -1]
+    is_value = sources >= 16
+    assert is_value[:, 0].all()
+    assert is_value[:, 1:].float().mean().item() == pytest.approx(1 / 2, abs=0.02)
+    values, every = Counter(sources[is_value].tolist()), Counter(variables.flatten().tolist())
+    assert chisquare([values[value] for value in range(16, 26)]).pvalue > 0.001
+    assert chisquare([every[variable] for variable in range(16)]).pvalue > 0.001
+    apart = (variables.sort().values.diff() > 0).all(1)  # of three variables one knows which is meant
+    copies = apart & ~is_value[:, 2]
+    of = (variables[copies, :2] == sources[copies, 2:]).sum(0)
+    assert of.sum() == copies.sum() and chisquare(of).pvalue > 0.001
+    assert chisquare((variables[apart] == asked[apart, None]).sum(0)).pvalue > 0.001
 
 
 def test_chains_of_a_hundred_assignments_are_followed() -> None:

@@ -120,6 +120,13 @@ def test_instructions_are_as_frequent_as_published(percent: int) -> None:
     assert chisquare([kinds[kind] for kind in range(len(expected))], expected).pvalue > 0.001
 
 
+def test_bits_of_flip_flops_are_uniform() -> None:
+    inputs = FlipFlop(80).sample(40, Random(300)).inputs
+    written = inputs[:, :-1:2] != 1  # all but reads, whose bit is known
+    bits = Counter(inputs[:, 1::2][written].tolist())
+    assert len(bits) == 2 and chisquare([*bits.values()]).pvalue > 0.001
+
+
 def test_other_flip_flops_are_made_by_name() -> None:
     task = FlipFlop(80).sibling("flip-flop-5")
     assert task is not None and task.name == task.family == "flip-flop-5"
@@ -161,6 +168,23 @@ def test_operations_on_objects_in_boxes_are_alike() -> None:
     inside = first[first[:, 1] != 16]
     together, removed = (inside[:, 0] == 8).sum().item(), (inside[:, 2] == 16).sum().item()
     assert chisquare([together, removed, len(inside) - together - removed]).pvalue > 0.001
+
+
+def test_places_and_targets_of_boxes_are_uniform() -> None:
+    inputs = Boxes().sample(1, Random(12_000)).inputs
+    places, (what, source, target) = inputs[:, 1:16:2] - 9, (inputs[:, 16:19] - torch.tensor([0, 9, 9])).T
+    moved, put = (source < 7) & (target < 7), source == 7
+    drawn = {
+        "places": (places.flatten(), range(8)),
+        "objects": (what[what < 8], range(8)),
+        "moves": (((target - source) % 7)[moved & (what < 8)], range(1, 7)),
+        "moves of all": (((target - source) % 7)[moved & (what == 8)], range(1, 7)),
+        "puts": (target[put], range(7)),
+        "asked": (inputs[:, -1] - 9, range(7)),
+    }
+    for name, (own, outcomes) in drawn.items():
+        found = Counter(own.tolist())
+        assert found.keys() == {*outcomes} and chisquare([*found.values()]).pvalue > 0.001, name
 
 
 @pytest.mark.parametrize("task", list(lgbench_state_tracking.lgbench_tasks()), ids=lambda task: task.name)
