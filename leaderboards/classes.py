@@ -111,7 +111,7 @@ def _short(entry: str) -> str:
     return entry.removeprefix("transformer+").removeprefix("pre-norm+")
 
 
-COLUMN, ROW, HEADING, LABELS = 62, 20, 25, 92
+COLUMN, ROW, HEADING, LABELS = 49, 20, 25, 92
 """Width and height of a cell, height of the names of classes below their first lines, and width of the names of entries, in
 wide fonts, too, in points."""
 
