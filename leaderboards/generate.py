@@ -70,8 +70,7 @@ def pictures(results: Results, swept: Results) -> Iterator[tuple[Path, Spec]]:
     (readings,) = probed(results, protocol=PROTOCOL)
     yield HERE / "predictors.svg", predictors.picture(readings.predictors(), tvd(results))
     yield HERE / "classes.svg", classes.picture(classes.scores(results))
-    if found := lengths.reaches(swept):
-        yield HERE / "lengths.svg", lengths.picture(found)
+    yield HERE / "lengths.svg", lengths.picture(lengths.reaches(swept))
     for folder in (HERE, INSIDE):
         for command in PLOT.finditer((folder / "README.md.jinja").read_text(encoding="utf-8")):
             yield HERE.parent / command["out"], plotted(shlex.split(command["words"]))

@@ -98,11 +98,9 @@ def _of_task(results: Results, task: str) -> list[Reach]:
 
 
 def summary(found: Sequence[Reach]) -> str:
-    """Sentences on how far models are right, of the longest training length that all tasks have; "" without runs."""
+    """Sentences on how far models are right, of the longest training length that all tasks have."""
     by_task = {task: {reach.trained for reach in found if reach.task == task} for task in {reach.task for reach in found}}
-    if not (shared := set.intersection(*by_task.values()) if by_task else set()):
-        return ""
-    trained = max(shared)
+    trained = max(set.intersection(*by_task.values()))
     parts = []
     for title, tasks in TASKS.items():
         own = [reach for reach in found if reach.trained == trained and reach.task in tasks]
