@@ -63,15 +63,18 @@ def _short(text: ClaimTest | str) -> str:
 
 def _tasks(verdicts: Sequence[Verdict], test: ClaimTest, state: str) -> str:
     own = [verdict for verdict in verdicts if verdict.test == test and verdict.state == state]
-    return ", ".join(
-        verdict.task + UNFITTED * (verdict.n > 0 and not verdict.fitted) + "\u2020" * verdict.blind for verdict in own
-    )
+    return ", ".join(verdict.task + UNFITTED * verdict.is_unfitted + "\u2020" * verdict.blind for verdict in own)
+
+
+def _published() -> list[list[str]]:
+    """Header and rows of chomsky.csv: a task with the published score of each network, "" for one that we have not read."""
+    with (HERE / "chomsky.csv").open(encoding="utf-8") as file:
+        return list(csv.reader(file))
 
 
 def chomsky(results: Results) -> str:
     """Accuracy (%) on the Chomsky benchmark: the published score of each network, and ours under the newest version."""
-    with (HERE / "chomsky.csv").open(encoding="utf-8") as file:
-        header, *rows = csv.reader(file)
+    header, *rows = _published()
     lines = [[task.replace("transformer+pre-norm", "transformer") for task in header], [":--", *["--:"] * (len(header) - 1)]]
     for task, *published in rows:
         ours = _accuracies(results, task)
@@ -82,12 +85,10 @@ def chomsky(results: Results) -> str:
 
 def from_memory(found: Judged) -> str:
     """Sentence on how many decided predictions of the Chomsky benchmark rest on results without a published number."""
-    with (HERE / "chomsky.csv").open(encoding="utf-8") as file:
-        unread = {row["task"] for row in csv.DictReader(file) if not row["lstm"]}
+    unread = {task for task, *scores in _published()[1:] if not any(scores)}
     own = [verdict for claim, verdicts in found if claim.name.startswith("chomsky-") for verdict in verdicts]
-    decided = [verdict for verdict in own if verdict.state in ("confirmed", "refuted") and verdict.fitted and not verdict.blind]
-    resting = [verdict for verdict in decided if verdict.task in unread]
-    return f"Of the {len(decided)} predictions decided there, {len(resting)} rest on such a result."
+    decided = [verdict.task for verdict in own if verdict.state in ("confirmed", "refuted") and verdict.is_telling]
+    return f"Of the {len(decided)} predictions decided there, {sum(task in unread for task in decided)} rest on such a result."
 
 
 def _accuracies(results: Results, task: str) -> dict[str, str]:

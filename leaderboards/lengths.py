@@ -84,12 +84,13 @@ def reaches(results: Results) -> list[Reach]:
 
 def _of_task(results: Results, task: str) -> list[Reach]:
     found = []
-    metric, is_right = ("exact_match", MATCH.__lt__) if task in WHOLE else ("tvd", RIGHT.__gt__)
-    for header, models in results.models(metric, task):
+    whole = task in WHOLE
+    for header, models in results.models("exact_match" if whole else "tvd", task):
         if ENTRY in models.entries and SETTING in dict(header.protocol.changes):
             values = models.values[models.entries.index(ENTRY), :, 0]  # (S, L)
-            known = [own.tolist() for own in values if np.isfinite(own).all()]
-            right = [effective_length(models.lengths, list(map(is_right, own))) for own in known]
+            known = values[np.isfinite(values).all(-1)]
+            passes = known > MATCH if whole else known < RIGHT
+            right = [effective_length(models.lengths, own.tolist()) for own in passes]
             if right:
                 protocol = header.protocol.without(SETTING)
                 within = max(length for length in models.lengths if length <= header.train_length)

@@ -31,9 +31,10 @@ class PairedSample:
     common: tuple[int, ...]
     """The n common seeds."""
     failing: NDArray[np.bool_]
-    """(n,): whether one of the two entries has not fitted the seed; all false for a test of likeness."""
+    """(n,): whether an entry of the test fails the seed: it does not fit the training range, or is wrong there by the metric of
+    the test; all false for a test of likeness."""
     fitted: int
-    """Common seeds that every entry of the test has fitted."""
+    """Common seeds that no entry of the test fails."""
     first: float
     second: float
     """Means over the common seeds."""
@@ -228,6 +229,16 @@ class Verdict:
     """Seeds needed for a decision of an undecided test, for the same mean and variance of differences."""
     wanted: tuple[Wanted, ...] = ()
     """Missing runs of the claim."""
+
+    @property
+    def is_unfitted(self) -> bool:
+        """Whether there are seeds, and every one fails to fit."""
+        return self.n > 0 and not self.fitted
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the test ran and says something on generalization: some seed fits, and a guess would not do."""
+        return self.state != "not run" and not self.is_unfitted and not self.blind
 
 
 def decide(

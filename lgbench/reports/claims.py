@@ -151,13 +151,13 @@ def summary(found: Judged) -> str:
     ran = [verdict for verdict in counting if verdict.state != "not run"]
     if not ran:
         return f"0 of {counted(len(counting), 'prediction')} run"
-    unfitted = [verdict for verdict in ran if verdict.n and not verdict.fitted]
-    blind = [verdict for verdict in ran if verdict.fitted and verdict.blind]
-    telling = [verdict.state for verdict in ran if verdict not in (*unfitted, *blind)]
+    unfitted = sum(verdict.is_unfitted for verdict in ran)
+    telling = [verdict.state for verdict in ran if verdict.is_telling]
+    blind = len(ran) - unfitted - len(telling)
     others = [f"{telling.count(state)} {state}" for state in STATES[1:] if state in telling]
     holds = counted(len(telling), "prediction", "holds", "hold")
     told = [f"{telling.count('confirmed')} of {holds}" + (f" ({', '.join(others)})" if others else "")] if telling else []
-    rest = {"not fitted": len(unfitted), "met by ignoring the context": len(blind), "not run": len(counting) - len(ran)}
+    rest = {"not fitted": unfitted, "met by ignoring the context": blind, "not run": len(counting) - len(ran)}
     apart = ", ".join(f"{count} {what}" for what, count in rest.items() if count)
     return "; ".join([*told, *filter(None, [apart])])
 
