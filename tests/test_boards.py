@@ -319,8 +319,8 @@ def test_the_picture_of_training_lengths_has_whole_strings_of_equal_blocks(scrip
 def test_a_model_that_is_exact_for_runs_of_twos_that_it_trained_on_sets_the_value_of_the_language_of_twos(scripts):
     """{0,1,2}*02* in closed form.
 
-    A context of length L ends in a run of k twos, k uniform from 0 to L - 1, after 0 or 1. So of its L + 1 prefixes k - R end in
-    a run of more than R twos. There the answers are uniform over four or over three classes, half of the time each, and the
+    A context of length L ends in a run of k twos, k uniform from 0 to L - 1, after 0 or 1. So of its L + 1 prefixes k - R end
+    in a run of more than R twos. There the answers are uniform over four or over three classes, half of the time each, and the
     total variation distance of their mean to either is 1/8. Longer runs elsewhere are negligible.
     """
 
