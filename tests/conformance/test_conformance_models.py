@@ -466,6 +466,14 @@ def test_options_of_the_transformer_make_other_models(registry):
     assert check_of(registry.architectures["transformer"], OPTIONS, registry)() is None
 
 
+def test_a_module_may_stand_at_two_places(registry):
+    def looped():
+        block = nn.Linear(6, 6)
+        return nn.Sequential(block, nn.Tanh(), block)
+
+    assert complaints([with_module(looped)], registry) == []
+
+
 @pytest.mark.parametrize("do", [Rounds.apply, lambda x: x @ torch.eye(6)], ids=["rounding", "float32 alone"])
 def test_rounding_is_no_breach(registry, do):
     assert check_of(doing(do), ALONE, registry)() is None
