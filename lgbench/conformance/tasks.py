@@ -191,10 +191,15 @@ def _is_readable(task: Task) -> None:
     "prefixes are distributed as shorter contexts are", when=lambda task: task.signature.answers is Answers.EVERY_PREFIX
 )
 def _prefixes_are_contexts(task: Task) -> None:
-    """Whether tokens and p* at the first positions have the same means in contexts of two lengths."""
+    """Whether tokens and p* at the first positions have the same means in contexts of three lengths."""
     short = max(task.train_lengths[0], 2)
-    long = max(task.train_lengths[1], 2 * short)
-    long = long if task.max_length is None else min(long, task.max_length)
+    # The next length, too: what depends on the length modulo 2 may be the same in the shortest and the longest.
+    for long in (max(task.train_lengths[1], 2 * short), short + 1):
+        _have_prefixes(task, short, long if task.max_length is None else min(long, task.max_length))
+
+
+def _have_prefixes(task: Task, short: int, long: int) -> None:
+    """Raise CheckFailed unless the first positions of contexts of two lengths have the same means."""
     both = [_drawn(task, DRAWS, length, seed=length) for length in (short, long)]
     if isinstance(task.signature.inputs, Tokens):
         size = task.signature.inputs.size

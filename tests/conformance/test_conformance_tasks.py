@@ -135,6 +135,12 @@ def rarer_where_more_follow(inputs, p):
     return inputs, toys.WALK[inputs]
 
 
+def with_a_period(inputs, p):
+    """The first token is the parity of the length: the same in contexts of 2 and of any other even length."""
+    inputs[:, 0] = inputs.shape[1] % 2
+    return inputs, toys.WALK[inputs]
+
+
 DESCRIBED = "its version, sizes, lengths and budgets make sense"
 SHAPED = "shapes and dtypes are those of its signature, at every length"
 DETERMINED = "the same random numbers give the same contexts, and nothing else does"
@@ -176,6 +182,7 @@ TASKS = [
     (giving(WALK, lambda x, p: (x, p.roll(1, 0))), FUNCTION, "another time"),
     (weighing(torch.zeros_like), SHOWN, "no answer of toy-copying counts at a length that boards show (2, 4, 5, ...)"),
     (giving(WALK, rarer_where_more_follow), PREFIXES, "the share of token 0 at position 0 is 0.67"),
+    (giving(WALK, with_a_period), PREFIXES, "of token 0 at position 0 is 1.000 in contexts of 2 and 0.000 in contexts of 3"),
     (giving(EVEN, whole_strings), PREFIXES, "p* of answer 2 at position 2 is 0.333 in contexts of 2 and 0.16"),
     (in_strings(lambda x, member: (x, ~member)), STRINGS, "is no member, and the reference says otherwise"),
     (in_strings(lambda x, member: (x, member.new_ones(len(x)))), STRINGS, "of 16 strings of length 1, 16 are members,"),
