@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class LgbenchError(Exception):
@@ -75,11 +76,12 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def located(error: BaseException) -> str:
-    """Message of an error with file and line, for the plugin's author."""
+    """Message of an error with the last file and line outside torch, for the plugin's author."""
     if isinstance(error, WorkerError | LgbenchError):  # the message is a sentence already
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
-    frame = [each for each in frames if not each.filename.startswith("<frozen")][-1]  # an import ends in frames of Python's own
+    own = [each for each in frames if not each.filename.startswith("<frozen")]  # an import ends in frames of Python's own
+    frame = next((each for each in reversed(own) if "torch" not in Path(each.filename).parts), own[-1])
     return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 
 

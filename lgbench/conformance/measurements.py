@@ -49,15 +49,19 @@ MEASUREMENTS = Rules[[Measurement, Tasks]]()
 """The tasks are those that are asked about, besides KINDS_OF_TASKS."""
 
 
-def _any(contract: Any, answers: Answers) -> Task:
+def _any(contract: Any, answers: Answers, name: str) -> Task:
     """Task with a signature, and no contexts."""
-    own = {"name": "any-task", "family": "any-task", "version": 1, "train_lengths": (1, 4)}
+    own = {"name": name, "family": name, "version": 1, "train_lengths": (1, 4)}
     own["signature"] = Signature(Tokens(CLASSES), CLASSES, answers)
     # No abstract method is ever called.
     return cast(Task, type("AnyTask", (contract,), dict.fromkeys(contract.__abstractmethods__) | own)())
 
 
-KINDS_OF_TASKS = (_any(Task, Answers.EVERY_PREFIX), _any(Task, Answers.MARKED), _any(Language, Answers.EVERY_PREFIX))
+KINDS_OF_TASKS = (
+    _any(Task, Answers.EVERY_PREFIX, "a task with an answer at every prefix"),
+    _any(Task, Answers.MARKED, "a task with marked answers"),
+    _any(Language, Answers.EVERY_PREFIX, "a language"),
+)
 
 
 def _computed_from(*wanted: Source) -> Callable[[Measurement, Tasks], bool]:
@@ -108,8 +112,8 @@ def _has_sources(measurement: Measurement, tasks: Tasks) -> None:
         ranks = source in ("internals", None) or None not in (measurement.lower_is_better, measurement.worst)
         expect(ranks, f"{on} {source}: only probes may be without lower_is_better and worst")
         expect(source != "strings" or isinstance(task, Language), f"{on} strings, and only a Language has strings")
-        every = task.signature.answers is Answers.EVERY_PREFIX
-        expect(source != "sequences" or not every, f"{on} sequences, and its answers are to contexts of different lengths")
+        fits = source != "sequences" or task.signature.answers is not Answers.EVERY_PREFIX
+        expect(fits, f"{on} sequences, and each of its answers has a length of its own: give None there")
     if found == {None}:
         raise NotChecked("it is defined for no task that is installed")
 
@@ -133,21 +137,21 @@ WEIGHTS = (torch.arange(ANSWERS) != torch.arange(CONTEXTS)[:, None] % ANSWERS).f
 """Weights that leave out one answer of each context, (n, A)."""
 
 
-def _values(measurement: Measurement, logits: Tensor, exact: Tensor, whole: bool = False) -> Tensor:
-    """Value of each answer, or of each context if `whole`. Raises PluginError for a write into the predictions."""
-    given = Predictions(logits.clone(), exact.clone(), WEIGHTS.clone() if whole else None)
+def _values(measurement: Measurement, logits: Tensor, exact: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Value of each answer, or with weights of each context. Raises PluginError for a write into the predictions."""
+    given = Predictions(logits.clone(), exact.clone(), None if weights is None else weights.clone())
     assert given.probability.numel() and given.counts.numel()  # cached, so that a write into them is seen
     with no_global_randomness(), unwritten(measurement, given):
-        return measurement.of_sequences(given) if whole else measurement.of_contexts(given)
+        return measurement.of_contexts(given) if weights is None else measurement.of_sequences(given)
 
 
 def _ways(measurement: Measurement, tasks: Tasks) -> Iterator[tuple[bool, dict[str, Tensor]]]:
     """Values of every prediction by name, of each answer and of each context as a whole, if computed from them."""
     exact, sources = exact_distributions(), _sources(measurement, tasks)
-    for whole, source in enumerate(("contexts", "sequences")):
+    for source, weights in (("contexts", None), ("sequences", WEIGHTS)):
         if source in sources:
-            found = {name: _values(measurement, logits, exact, bool(whole)) for name, logits in predictions(exact).items()}
-            yield bool(whole), found
+            found = {name: _values(measurement, logits, exact, weights) for name, logits in predictions(exact).items()}
+            yield weights is not None, found
 
 
 def _mean(values: Tensor) -> float:
@@ -179,7 +183,7 @@ def _is_in_range(measurement: Measurement, tasks: Tasks) -> None:
             expect(partial, f"some value of the {name} prediction is NaN: set partial = True if some are undefined")
             expect(torch.equal(missing, undefined), "which answers are undefined depends on the model: p* alone may decide it")
             outside = values[~missing & ~(_within(values, measurement) & values.isfinite())].tolist()
-            expect(not outside, f"a {name} prediction has a value outside its range, {measurement.range}: {outside[:1]}")
+            expect(not outside, f"the {name} prediction has a value outside its range, {measurement.range}: {outside[:1]}")
 
 
 @MEASUREMENTS.rule("the exact prediction is the best", when=OF_PREDICTIONS)
@@ -189,7 +193,9 @@ def _prefers_the_exact(measurement: Measurement, tasks: Tasks) -> None:
         best, *others = means = {name: _mean(values) for name, values in found.items()}
         for name in others:
             better = sign * means[best] <= sign * means[name] + 1e-9
-            expect(better, f"{side} is better, and a {name} prediction has {means[name]:.4g}, the exact one {means[best]:.4g}")
+            expect(
+                better, f"{side} is better, and the {name} prediction has {means[name]:.4g}, the exact one {means[best]:.4g}"
+            )
         distinct = max(means.values()) - min(means.values()) > 1e-9
         expect(distinct, f"every prediction that was tried has the value {means[best]:.4g}: it measures nothing")
 
@@ -217,14 +223,18 @@ def _knows_the_worst(measurement: Measurement, tasks: Tasks) -> None:
 
 @MEASUREMENTS.rule("answers that do not count change nothing", when=_computed_from("sequences"))
 def _reads_counted_answers(measurement: Measurement, tasks: Tasks) -> None:
-    """Logits and p* of answers without weight are those of another prediction."""
-    exact = exact_distributions()
+    """Answers with the weight 0 are those of another prediction, or left out."""
+    exact, counts = exact_distributions(), WEIGHTS > 0
+    remedy = "use `predictions.counts`"
     for name, logits in predictions(exact).items():
-        other = torch.where(WEIGHTS[..., None] > 0, logits, -logits.flip(-1))
-        found, expected = (_values(measurement, each, exact, whole=True) for each in (other, logits))
-        expect_close(
-            found, expected, f"of the {name} prediction, it reads answers with the weight 0: use `predictions.counts`", 1e-9
-        )
+        expected = _values(measurement, logits, exact, WEIGHTS)
+        other = torch.where(counts[..., None], logits, -logits.flip(-1))
+        read = f"of the {name} prediction, it reads answers with the weight 0: {remedy}"
+        expect_close(_values(measurement, other, exact, WEIGHTS), expected, read, 1e-9)
+        some_logits, some_exact = (each[counts].view(CONTEXTS, ANSWERS - 1, CLASSES) for each in (logits, exact))
+        counted = f"without the answers with the weight 0, the value of the {name} prediction is another: {remedy}"
+        found = _values(measurement, some_logits, some_exact, torch.ones(CONTEXTS, ANSWERS - 1))
+        expect_close(found, expected, counted, 1e-9)
 
 
 @MEASUREMENTS.rule("its context-free baseline is that of the best constant prediction", when=_computed_from("contexts"))

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lgbench.contracts import BASELINE, NO_NORM, PART_KINDS, Measurement, Task
-from lgbench.errors import LgbenchError, Unsupported, UsageError, message_of, unknown
+from lgbench.contracts import BASELINE, NO_NORM, PART_KINDS, Answers, Measurement, Task
+from lgbench.errors import LgbenchError, PluginError, Unsupported, UsageError, located, message_of, unknown
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.protocols import protocol_named
 from lgbench.experiment.record import ExperimentRecord, PluginUse
@@ -175,10 +175,13 @@ def experiment_of(
 ) -> Experiment:
     """Experiment of a record, with these measurements, probes only if named in `probes` and defined for the task.
 
-    Raises Unsupported if a part or the optimizer rejects its options.
+    Raises Unsupported if a part or the optimizer rejects its options, and PluginError for a measurement of whole answers on a
+    task where each answer has a length of its own.
     """
     task = components["task"].thing
     measured = [each for each in measurements if takes_part(each.thing, task, probes)]
+    for each in measured:
+        _require_lengths(each.thing, task)
     origins = {each.origin for each in components.values()}
     return Experiment(
         record=record,
@@ -193,6 +196,19 @@ def experiment_of(
         libraries={f"{name} of {each.name}": version for each in origins for name, version in each.libraries.items()},
         positions=positions,
     )
+
+
+def _require_lengths(measurement: Measurement, task: Task) -> None:
+    """Raise PluginError for sequences of a task with an answer at every prefix, or an error in `source`."""
+    try:
+        source = measurement.source(task)
+    except Exception as error:  # the code of a measurement may raise anything
+        raise PluginError(f"the source of {measurement.name} failed on {task.name}: {located(error)}") from error
+    if source == "sequences" and task.signature.answers is Answers.EVERY_PREFIX:
+        raise PluginError(
+            f"the source of {measurement.name} on {task.name} is sequences, and each of its answers has a length of its own: "
+            "give None there"
+        )
 
 
 def experiments_of(

@@ -26,7 +26,7 @@ from lgbench.contracts import (
     StringScores,
     Task,
 )
-from lgbench.errors import lacks_memory
+from lgbench.errors import PluginError, lacks_memory
 from lgbench.experiment.contexts import (
     answered_lengths,
     board_lengths,
@@ -208,7 +208,7 @@ def values_of(measurement: Measurement, predictions: Predictions) -> Tensor:
     """Value of each answer, (n, A) float64: `worst` where probabilities or the value are not finite."""
     probability = predictions.probability  # computed before the check, which then sees writes into it
     with unwritten(measurement, predictions):
-        values = measurement.of_contexts(predictions).double()
+        values = _of_shape(measurement.of_contexts(predictions), probability.shape[:2], measurement)
     if measurement.partial:
         return values
     worst = torch.nan if measurement.worst is None else measurement.worst
@@ -220,9 +220,16 @@ def values_of_sequences(measurement: Measurement, predictions: Predictions) -> T
     counts = predictions.counts
     finite = (predictions.probability.isfinite().all(-1) | ~counts).all(-1)
     with unwritten(measurement, predictions):
-        values = measurement.of_sequences(predictions).double()
+        values = _of_shape(measurement.of_sequences(predictions), counts.shape[:1], measurement)
     worst = torch.nan if measurement.worst is None else measurement.worst
     return values.where(finite & values.isfinite(), worst).where(counts.any(-1), torch.nan)
+
+
+def _of_shape(values: Tensor, shape: torch.Size, measurement: Measurement) -> Tensor:
+    """Values as float64. Raises PluginError for another shape, which would be broadcast without a word."""
+    if values.shape != shape:
+        raise PluginError(f"the measurement {measurement.name} gives values {tuple(values.shape)}, expected {tuple(shape)}")
+    return values.double()
 
 
 def _means(values: Tensor, weights: Tensor | None) -> tuple[list[float], list[int]]:

@@ -60,9 +60,8 @@ def unwritten(measurement: Measurement, given: object) -> Iterator[None]:
     before = [(tensor, tensor._version) for tensor in _tensors(given)]
     yield
     if any(tensor._version != version for tensor, version in before):
-        module = type(measurement).__module__
         raise PluginError(
-            sentence(f"the measurement {measurement.name} of {module} writes into tensors that other measurements read: ")
+            sentence(f"the measurement {measurement.name} writes into tensors that other measurements read: ")
             + "use operations that make new tensors, such as x.abs() in place of x.abs_(), or x.clone() first"
         )
 

@@ -17,7 +17,7 @@ from helpers.toy_registries import but, toys_and
 from toys import Walk
 
 import lgbench
-from lgbench.errors import PluginError
+from lgbench.errors import PluginError, located
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.evaluate import evaluate
 
@@ -123,6 +123,71 @@ class Ranking(Halving):
 @pytest.mark.parametrize("measurement", [Halving(), Ranking()], ids=["contexts", "strings"])
 def test_a_measurement_that_writes_into_what_it_is_given_is_named(planned, measurement):
     (experiment,) = planned(toys_and(measurement=measurement), "toy-even", "toy-table")
-    said = f"the measurement {measurement.name} of .*test_isolation writes into tensors that other measurements read: use"
+    said = f"the measurement {measurement.name} writes into tensors that other measurements read: use"
     with pytest.raises(PluginError, match=said):
         evaluate(experiment, {"raw": untrained(experiment)}, CPU)
+
+
+class Broadcast(Halving):
+    """A single number for all answers."""
+
+    name = "broadcast"
+
+    def of_contexts(self, predictions):
+        return predictions.probability.mean()
+
+
+class Whole(Broadcast):
+    """A single number for all contexts."""
+
+    name = "whole"
+
+    def source(self, task):
+        return "sequences" if task.signature.answers is lgbench.Answers.LAST else None
+
+    def of_sequences(self, predictions):
+        return predictions.probability.mean()
+
+
+@pytest.mark.parametrize(
+    ("measurement", "shape"), [(Broadcast(), r"\(8, 1\)"), (Whole(), r"\(8,\)")], ids=["answers", "contexts"]
+)
+def test_a_measurement_with_one_number_for_many_is_refused(planned, measurement, shape):
+    (experiment,) = planned(toys_and(measurement=measurement), "toy-largest", "toy-table", evaluate_contexts=8)
+    with pytest.raises(PluginError, match=rf"{measurement.name} gives values \(\), expected {shape}"):
+        evaluate(experiment, {"raw": untrained(experiment)}, CPU)
+
+
+class Naive(Whole):
+    """Sequences of every task."""
+
+    name = "naive"
+
+    def source(self, task):
+        return "sequences"
+
+
+class Failing(Halving):
+    name = "failing"
+
+    def source(self, task):
+        return task.unknown
+
+
+@pytest.mark.parametrize(
+    ("measurement", "said"),
+    [
+        (Naive(), "is sequences, and each of its answers has a length of its own"),
+        (Failing(), "failed on toy-even: AttributeError"),
+    ],
+    ids=["sequences", "error"],
+)
+def test_a_measurement_with_a_wrong_source_is_refused_before_training(planned, measurement, said):
+    with pytest.raises(PluginError, match=f"the source of {measurement.name} .*{said}"):
+        planned(toys_and(measurement=measurement), "toy-even", "toy-table")
+
+
+def test_an_error_in_torch_is_located_where_torch_was_called():
+    with pytest.raises(RuntimeError) as caught:
+        torch.zeros(2).unflatten(0, (3, -1))
+    assert Path(__file__).name in located(caught.value)
