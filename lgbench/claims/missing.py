@@ -146,7 +146,8 @@ def _require_entry(name: str, registry: Registry) -> None:
     arch, _, weights = name.partition("@")
     (shown,) = find_entries([arch], registry)
     if shown != arch:
-        raise LgbenchError(f"the entry {arch!r} is {shown!r} on boards; write that in the claim")
+        full = shown if "~" in arch else without_hashes(shown)
+        raise LgbenchError(f"the entry {arch!r} is {full!r} on boards; write that in the claim")
     if weights and weights not in registry.averagers:
         raise unknown("averager", weights, registry.averagers.names())
 

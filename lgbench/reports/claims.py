@@ -59,13 +59,13 @@ def _obstacles(found: Judged) -> list[str]:
 
 
 def show_missing(found: Judged, options: Sequence[str], console: Console) -> None:
-    """Print the commands for the missing runs of claims, or the reasons why they cannot be run here.
+    """Print the commands for the missing runs of claims, and the reasons why others cannot be run here.
 
     `options` are options of every command, such as `--results FOLDER`.
     """
     for claim, verdicts in found:
         lines = commands(claim, verdicts, options)
-        impossible = [] if lines else reasons([verdict for verdict in verdicts if verdict.state == "not run"])
+        impossible = reasons([each for each in verdicts if each.state == "not run" and not (lines and each.wanted)])
         if lines or impossible:
             _say_heading(claim, console)
         else:

@@ -266,6 +266,17 @@ def test_a_command_for_missing_runs_of_a_plugin_file_has_the_file(tmp_path, plug
     assert (*asked["plugins"],) == (path,) and asked["seeds"] == (2, 3, 4)
 
 
+def test_what_cannot_be_run_is_said_beside_the_commands_for_the_rest(tmp_path, plugin):
+    path, _ = plugin
+    text = CLAIM.replace('"alpha"', '"steps"').replace('"arch+old"', '"transformer+pre-norm"')
+    text += '\n[[tests]]\nentry = "own-norm"\nagainst = "transformer+pre-norm"\n'
+    write_claim(tmp_path / "claims", text.replace("arch+new", "transformer+own-norm"))
+    (tmp_path / "results").mkdir()
+    said = invoked("claims", "--missing", "--plugin", path, *options(tmp_path)).stdout
+    assert "not run: the entry 'own-norm' is 'transformer+own-norm' on boards; write that in the claim" in said
+    assert "lgbench run --task " in said
+
+
 def test_a_protocol_leaves_out_the_others(folder):
     write_runs(folder / "results", {"arch+new": around(0.9), "arch+old": around(0.5)}, protocol="standard", protocol_version=1)
     done = invoked("claims", "new-norm", "--json", "--protocol", "standard", *options(folder))
