@@ -200,6 +200,8 @@ def _chosen(names: Sequence[str], files_alone: bool, registry: Registry) -> list
         things = [thing for catalog in registry.catalogs().values() if (thing := catalog.get(name)) is not None]
         given = [each for each, who in owners.items() if spelled in map(canonicalize_name, (each, *who))]
         if not (own or things or given):
+            for problem in registry.problems():  # the name may be that of what a broken plugin would provide
+                complain(f"warning: {problem}")
             known = {called for plugin in every for called in (plugin.name, plugin.distribution.name)}
             known |= {called for each, who in owners.items() for called in (each, *who)}
             raise unknown("plugin", name, known | {each for c in registry.catalogs().values() for each in c.names()})

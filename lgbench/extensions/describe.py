@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import inspect
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lgbench.contracts import Answers, Architecture, Configurable, Executor, Facts, Language, Logger, Measurement, Task, Tokens
+from lgbench.contracts import (
+    Answers,
+    Architecture,
+    Configurable,
+    Executor,
+    Facts,
+    Language,
+    Logger,
+    Measurement,
+    Position,
+    Task,
+    Tokens,
+)
 from lgbench.errors import UsageError, message_of
 from lgbench.experiment.protocols import PROTOCOLS, Protocol
 from lgbench.experiment.record import Training
@@ -204,6 +217,8 @@ def _page(kind: str, item: Described, registry: Registry) -> Iterator[str]:
                 yield from ("", f"options: {', '.join(own) or 'none'}")
             if isinstance(item, Architecture):
                 yield from [f"{part} by default: {name}" for part, name in item.defaults.items()] or ["takes no parts"]
+            if isinstance(item, Architecture | Position) and item.reads_positions:
+                yield "reads the position ids of a task"
 
 
 def protocol_settings(protocol: Protocol) -> dict[str, object]:
@@ -246,16 +261,19 @@ def _number(value: float | None, otherwise: str) -> str:
 
 def _computed_from(metric: Measurement, tasks: Iterable[Task]) -> str:
     """Source of a metric's data, with the kind of task where sources differ."""
-    sources: dict[bool, set[str]] = {True: set(), False: set()}
+    sources: dict[str, set[str | None]] = defaultdict(set)
     for task in tasks:
         try:
-            sources[isinstance(task, Language)].add(metric.source(task) or "nothing")
+            sources["languages" if isinstance(task, Language) else "tasks other than languages"].add(metric.source(task))
         except Exception as error:  # a plugin's code may raise anything
             return f"unknown, since its `source` failed on {task.name} with {message_of(error)}"
-    of_languages, of_others = (" or ".join(sorted(sources[language])) for language in (True, False))
-    if of_languages and of_others and of_languages != of_others:
-        return f"{of_languages} of languages, {of_others} of other tasks"
-    return of_languages or of_others
+    said = {kind: " or ".join(sorted(filter(None, own))) for kind, own in sources.items()}
+    if len({*said.values()}) > 1:
+        some = {kind: "some " if None in own else "" for kind, own in sources.items()}
+        return ", ".join(f"{source} of {some[kind]}{kind}" for kind, source in said.items() if source)
+    (source,) = {*said.values()} or {""}
+    some_tasks = " of some tasks" if any(None in own for own in sources.values()) else ""
+    return f"{source}{some_tasks}" if source else "no installed task"
 
 
 def _task_page(task: Task) -> Iterator[str]:

@@ -53,6 +53,22 @@ def test_help_shows_a_whole_line_for_each_command_at_80_columns(monkeypatch):
     assert all(len(line) <= 80 and line.endswith(".") for line in lines)
 
 
+CODES = """
+from lgbench import Position, hookimpl
+
+class ByPlace(Position):
+    "Nothing."
+    name = "by-place"
+
+class ById(ByPlace):
+    name, reads_positions = "by-id", True
+
+@hookimpl
+def lgbench_positions():
+    return [ByPlace(), ById()]
+"""
+
+
 @pytest.mark.parametrize(("words", "command"), commands())
 def test_every_option_of_every_command_has_a_sentence_of_help(words, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
@@ -249,7 +265,7 @@ def test_the_table_of_metrics_is_made_from_the_measurements(monkeypatch):
     assert len(probes) == 13 and {"attention_entropy", "logit_gap"} <= probes
     assert {row[0] for row in rows[1:]} - probes == BUILT_IN_METRICS | {"extra"}
     assert {*rows} >= {
-        ("exact_match", "exact match", "higher", "0 to 1", "0.9", "nothing"),  # no task here has marked answers
+        ("exact_match", "exact match", "higher", "0 to 1", "0.9", "no installed task"),  # no task here has marked answers
         ("extra", "my own title", "lower", "0.25 to infinity", "none", "contexts"),
         ("tvd", "total variation distance (TVD)", "lower", "0 to 1", "0.1", "contexts"),
     }
@@ -275,6 +291,13 @@ def test_show_has_what_a_reader_wants_to_know_of_a_thing(name, said):
     for word in said:
         assert word in result.output
     assert ">>>" not in result.output
+
+
+def test_show_says_which_position_codes_read_ids(tmp_path):
+    file = tmp_path / "codes.py"
+    file.write_text(CODES)
+    for name, reads in (("by-id", True), ("by-place", False)):
+        assert ("reads the position ids of a task" in invoked("show", name, "--plugin", file).output) is reads
 
 
 @pytest.mark.slow

@@ -84,6 +84,14 @@ def test_not_even_a_package_above_the_plugin_prints_to_standard_output(site, mon
     assert line.split()[0] == "shouting"
 
 
+def test_a_check_of_what_a_broken_plugin_would_provide_says_what_is_broken(tmp_path):
+    install(tmp_path, "a_broken", "import no_such_module_at_all")
+    with visible(tmp_path):
+        done = invoked("check", "my-task")
+    assert done.exit_code == 2 and "no plugin 'my-task'" in done.stderr
+    assert "warning: plugin a_broken" in done.stderr and "no_such_module_at_all" in done.stderr
+
+
 def test_notes_alone_are_no_failure(site, monkeypatch):
     install(site, "a_talker", norm_source("talking", "print('hello')"))
     monkeypatch.setenv("LGBENCH_PLUGINS", "a_talker")
