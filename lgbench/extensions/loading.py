@@ -229,7 +229,7 @@ def watched(notes: list[str]) -> Iterator[None]:
         if seconds > SLOW_SECONDS:
             notes.append(
                 f"takes {seconds:.1f} s to import, and every command that needs plugins waits for it: "
-                "import slow modules inside the functions that use them"
+                "import slow modules, and build large objects, inside the functions that use them"
             )
         if lines := printed.getvalue().strip().splitlines():
             why = "which is hidden because it would spoil a command's output"
