@@ -254,6 +254,10 @@ def test_each_kind_is_listed_with_a_sentence(kind, names):
     assert all(listed[name] for name in names)
 
 
+NEITHER = ("neither", "-infinity to infinity", "none")
+ROC_AUC = "contexts of tasks other than languages, strings of languages"
+
+
 def test_the_table_of_metrics_is_made_from_the_measurements(monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", "lgbench_measurements,lgbench_tasks")
     hook = lgbench_measurements.lgbench_measurements
@@ -267,6 +271,8 @@ def test_the_table_of_metrics_is_made_from_the_measurements(monkeypatch):
     assert {*rows} >= {
         ("exact_match", "exact match", "higher", "0 to 1", "0.9", "no installed task"),  # no task here has marked answers
         ("extra", "my own title", "lower", "0.25 to infinity", "none", "contexts"),
+        ("attention_on_source", "attention weight on the source", *NEITHER, "internals of some tasks"),
+        ("roc_auc", "area under the curve (ROC AUC)", "higher", "0 to 1", "0.9", ROC_AUC),
         ("tvd", "total variation distance (TVD)", "lower", "0 to 1", "0.1", "contexts"),
     }
 
