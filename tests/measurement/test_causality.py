@@ -95,6 +95,22 @@ def test_a_causal_model_is_sound(do, task):
     assert {value for value, n in said(built(do), task).values() if n} == {0.0}
 
 
+def chaotic(x):
+    """States of a recurrence that amplifies any difference, (B, T, 3), here one that depends on B, as rounding does."""
+    states = [torch.full_like(x[:, 0], 0.3) + 1e-6 * len(x)]
+    for step in x.unbind(1):
+        states.append(3.86 * states[-1] * (1 - states[-1]) + 0.01 * step.clamp(0, 1))
+    return torch.stack(states[1:], 1)
+
+
+def test_rounding_that_a_recurrence_amplifies_is_no_look_ahead():
+    model, experiment = built(lambda model, x: chaotic(x)), experiment_of(toys.Walk(), *SETTINGS, 0, METRICS)
+    asked = causality.question(experiment.task, experiment.train, experiment.evaluate, seed=0)
+    together = model(torch.cat([asked.inputs, asked.changed]))[: len(asked.inputs)]
+    assert (together - model(asked.inputs)).abs().max() > 0.1
+    assert causality.moved(model, asked).distance == 0
+
+
 @pytest.mark.parametrize("beyond", [41, 63])
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_logits_that_are_not_finite_anywhere_are_found_and_counted(beyond, number):
