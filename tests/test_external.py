@@ -18,7 +18,7 @@ from torch import nn
 from toys import WALK
 
 import lgbench
-from lgbench.errors import RunFailed, RunFileError, Unsupported, UsageError
+from lgbench.errors import PluginError, RunFailed, RunFileError, Unsupported, UsageError
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
@@ -229,6 +229,30 @@ def test_what_cannot_be_asked_is_one_sentence(toys_alone, tmp_path, asked, said)
     with pytest.raises(UsageError, match=said) as refused:
         lgbench.evaluate_model(**({"model": uniform, "task": "toy-walk", "set": FEW, "results": tmp_path} | asked))
     assert "\n" not in str(refused.value) and not list(tmp_path.iterdir())
+
+
+SEQUENCES = """
+from lgbench_measurements import ExactMatch, hookimpl
+
+class Everywhere(ExactMatch):
+    "Exact match, also where each answer has a length of its own."
+
+    name = "everywhere"
+
+    def source(self, task):
+        return "sequences"
+
+@hookimpl
+def lgbench_measurements():
+    return [Everywhere()]
+"""
+
+
+def test_a_measurement_of_sequences_is_refused_where_each_answer_has_its_own_length(tmp_path):
+    file = tmp_path / "everywhere.py"
+    file.write_text(SEQUENCES)
+    with pytest.raises(PluginError, match="the source of everywhere on tomita-4 is sequences"):
+        lgbench.evaluate_model(uniform, "tomita-4", plugins=[file], set=FEW)
 
 
 def test_a_model_that_fails_is_named_with_its_error(toys_alone, tmp_path):

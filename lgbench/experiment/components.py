@@ -142,8 +142,22 @@ def chosen_probes(asked: Sequence[str], measurements: Iterable[Measurement]) -> 
 
 
 def takes_part(measurement: Measurement, task: Task, chosen: frozenset[str]) -> bool:
-    """Whether a run on a task has a measurement: always, except for probes, which must be chosen and defined for the task."""
-    return not is_probe(measurement) or (measurement.name in chosen and is_defined(measurement, task))
+    """Whether a run on a task has a measurement: always, except for probes, which must be chosen and defined for the task.
+
+    Raises PluginError for sequences of a task with an answer at every prefix, or an error in `source`.
+    """
+    if is_probe(measurement):
+        return measurement.name in chosen and is_defined(measurement, task)
+    try:
+        source = measurement.source(task)
+    except Exception as error:  # the code of a measurement may raise anything
+        raise PluginError(f"the source of {measurement.name} failed on {task.name}: {located(error)}") from error
+    if source == "sequences" and task.signature.answers is Answers.EVERY_PREFIX:
+        raise PluginError(
+            f"the source of {measurement.name} on {task.name} is sequences, and each of its answers has a length of its own: "
+            "give None there"
+        )
+    return True
 
 
 def undefined(chosen: frozenset[str], measurements: Iterable[Measurement], tasks: Sequence[Task]) -> list[str]:
@@ -175,13 +189,10 @@ def experiment_of(
 ) -> Experiment:
     """Experiment of a record, with these measurements, probes only if named in `probes` and defined for the task.
 
-    Raises Unsupported if a part or the optimizer rejects its options, and PluginError for a measurement of whole answers on a
-    task where each answer has a length of its own.
+    Raises Unsupported if a part or the optimizer rejects its options, and PluginError as :func:`takes_part`.
     """
     task = components["task"].thing
     measured = [each for each in measurements if takes_part(each.thing, task, probes)]
-    for each in measured:
-        _require_lengths(each.thing, task)
     origins = {each.origin for each in components.values()}
     return Experiment(
         record=record,
@@ -196,19 +207,6 @@ def experiment_of(
         libraries={f"{name} of {each.name}": version for each in origins for name, version in each.libraries.items()},
         positions=positions,
     )
-
-
-def _require_lengths(measurement: Measurement, task: Task) -> None:
-    """Raise PluginError for sequences of a task with an answer at every prefix, or an error in `source`."""
-    try:
-        source = measurement.source(task)
-    except Exception as error:  # the code of a measurement may raise anything
-        raise PluginError(f"the source of {measurement.name} failed on {task.name}: {located(error)}") from error
-    if source == "sequences" and task.signature.answers is Answers.EVERY_PREFIX:
-        raise PluginError(
-            f"the source of {measurement.name} on {task.name} is sequences, and each of its answers has a length of its own: "
-            "give None there"
-        )
 
 
 def experiments_of(

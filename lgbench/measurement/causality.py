@@ -23,7 +23,7 @@ TOLERANCE = 1e-4
 """Largest movement of logits by rounding alone, relative to the largest logit of the context (at least 1).
 
 float32 rounds differently for tensors of another shape. The logits of every built-in model and pack, trained or not, moved by
-at most 1e-6 between shapes, and those of a tape RNN with large weights by 0.2: it amplifies rounding at every position.
+at most 1e-6. A tape RNN with large weights amplified rounding to 0.2, so :func:`moved` compares inputs of one shape.
 """
 
 TOLERANCES = {"float32": TOLERANCE, "bfloat16": 0.05}
@@ -107,8 +107,8 @@ def cut_positions(trained: int, tested: int, random: Random) -> list[int]:
 def moved(predict: Predict, question: Question, tolerance: float = TOLERANCE, removed: bool = True) -> Moved:
     """Movement of the logits before the cuts, with changed and, if `removed`, with removed later inputs.
 
-    Only inputs of the same shape are compared, apart from the removed positions: rounding depends on the shape, and a recurrent
-    network may amplify it at every step.
+    Compared inputs have the same shape, apart from removed positions: rounding depends on the shape, and a recurrent network
+    may amplify it at every step.
     """
     contexts = [index % len(question.inputs) for index in range(len(question.cuts))]
     beside, changed = predict(question.inputs[contexts]), predict(question.changed)
