@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -147,16 +148,16 @@ def no_global_randomness() -> Iterator[None]:
 
 def _global_states() -> dict[str, object]:
     return {
-        "torch's global generator": torch.get_rng_state().tolist(),  # lists and text, because == of arrays is no single bool
+        "torch's global generator": torch.get_rng_state().numpy().tobytes(),  # bytes, because == of arrays is no single bool
         "Python's global `random`": random.getstate(),
-        "numpy's global generator": repr(np.random.get_state()),
+        "numpy's global generator": pickle.dumps(np.random.get_state()),
     }
 
 
 def built_or_none(build: Callable[[], object], seed: int = 0) -> nn.Module | None:
     """Module whose initial weights depend on `seed` alone, or None. Raises NotChecked with the reason of a refusal."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # `torch.manual_seed` keeps a call for each kind of GPU until it starts
         try:
             module = build()
         except Unsupported as refusal:

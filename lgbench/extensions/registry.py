@@ -10,7 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType, UnionType
@@ -45,7 +45,7 @@ class Found(Generic[Item]):
     def of(cls, name: str, thing: Item, origin: Distribution) -> Found[Item]:
         return cls(f"{name}~{origin.stamp}" if origin.stamp else name, thing, origin)
 
-    @property
+    @cached_property
     def by_path(self) -> bool:
         """Whether users name the object by a path, ./my_model.py:build, and leave its name to others."""
         return bool(loading.parted(Path(self.origin.name))[1])

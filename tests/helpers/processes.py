@@ -34,7 +34,7 @@ def visible(folder: Path) -> Iterator[pytest.MonkeyPatch]:
         patch.syspath_prepend(folder)
         yield patch
     for name, module in [*sys.modules.items()]:
-        if Path(getattr(module, "__file__", None) or "/").is_relative_to(folder):
+        if (getattr(module, "__file__", None) or "").startswith(f"{folder}{os.sep}"):
             del sys.modules[name]
 
 
