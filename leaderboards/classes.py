@@ -17,7 +17,7 @@ from findings import UNFITTED
 
 from lgbench.reports.figure import GRID, Spec, content, on_paper
 from lgbench.reports.marks import TEXT
-from lgbench.results.boards import Board
+from lgbench.results.boards import Board, Row
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import Floats, interval
 
@@ -107,6 +107,28 @@ def table(found: Sequence[Score]) -> list[list[str]]:
     return lines + [[f"`{_short(entry)}`", *(cells[entry].get(title, "-") for title in titles)] for entry in ran]
 
 
+def by_task(results: Results) -> list[list[str]]:
+    """Lines of a Markdown table: a row for each task, a column for each entry, shares with the seeds that fit."""
+    entries = {entry: f"`{_short(entry)}`" for entry in ENTRIES}
+    lines = [["class", "task", "baseline", *entries.values()], [":--"] * 2 + ["--:"] * (1 + len(entries))]
+    for kind, tasks in CLASSES.items():
+        for task in tasks:
+            board, about = _newest(results, task), kind if task == tasks[0] else ""
+            level = board.context_free_level("OOD") if board else None
+            rows = {row.entry: row for row in board.rows} if board else {}
+            cells = [_of_task(rows.get(entry), level) for entry in entries]
+            lines.append([about, task, "-" if level is None else f"{level:.3f}", *cells])
+    return lines
+
+
+def _of_task(row: Row | None, level: float | None) -> str:
+    """Share of the baseline, and seeds that fit the training range, such as "0.016 (5/5)"."""
+    cell = row and row.cell("OOD")
+    if not row or not cell or not level or not row.fitted:
+        return "-"
+    return f"{cell.mean / level:.3f} ({row.fitted.seeds}/{row.fitted.n})"
+
+
 def _short(entry: str) -> str:
     return entry.removeprefix("transformer+").removeprefix("pre-norm+")
 
@@ -143,7 +165,7 @@ def picture(found: Sequence[Score]) -> Spec:
     plot = alt.LayerChart(layer=[cells, text], width=COLUMN * len(classes), height=ROW * len(entries))
     above = [
         "OOD TVD as a share of that of the context-free baseline, mean over tasks and seeds: dark blue is better;",
-        "grey, with a star: no seed fits the training range; white: not run",
+        "grey, with a star: no seed fits the training range; white: not all tasks run",
     ]
     page = on_paper(f"Classes of tasks, {PROTOCOL}", above, LABELS + COLUMN * len(classes))
     return page | content(plot.to_dict())

@@ -11,10 +11,16 @@ from lgbench.claims.claim import Claim, ClaimTest, read_claims
 from lgbench.claims.verdicts import STATES, Verdict, decide, latest
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.reports.claims import Judged, summary
-from lgbench.results.boards import Board
+from lgbench.results.boards import Board, Row
 from lgbench.results.leaderboard import Results
 
 HERE = Path(__file__).parent
+
+DAGGER = "\u2020"
+"""Mark of a prediction that a guess from the length alone meets."""
+
+LENGTHS = 64, 128, 256, 512
+"""Tested lengths of the table of languages with a program."""
 
 
 def judged(results: Results) -> Judged:
@@ -46,8 +52,14 @@ def programs(found: Judged) -> str:
     return markdown_table(lines)
 
 
+def untold(found: Judged) -> str:
+    """How many predictions say nothing on generalization, such as "133 of 196 predictions say nothing on generalization"."""
+    ran = [verdict for _, verdicts in found for verdict in verdicts if verdict.state != "not run"]
+    return f"{sum(not verdict.is_telling for verdict in ran)} of {len(ran)} predictions say nothing on generalization"
+
+
 def predictions(found: Judged) -> str:
-    """Lines of tests: the tasks of each verdict."""
+    """Lines of tests: the tasks of each verdict, with mean or difference and the share of seeds at which all models fit."""
     lines = [["claim", "prediction", *STATES], [":--"] * (2 + len(STATES))]
     for claim, verdicts in found:
         about = claim.claim
@@ -63,11 +75,66 @@ def _short(text: ClaimTest | str) -> str:
 
 def _tasks(verdicts: Sequence[Verdict], test: ClaimTest, state: str) -> str:
     own = [verdict for verdict in verdicts if verdict.test == test and verdict.state == state]
-    return ", ".join(verdict.task + UNFITTED * verdict.is_unfitted + "\u2020" * verdict.blind for verdict in own)
+    return ", ".join(f"{verdict.task}{DAGGER * verdict.blind}{_numbers(verdict)}" for verdict in own)
+
+
+def _numbers(verdict: Verdict) -> str:
+    if verdict.first is None or verdict.difference is None:
+        return ""
+    value = f"{verdict.first:.3f}" if verdict.test.against is None else f"{verdict.difference:+.3f}"
+    return f" {value} ({verdict.fitted}/{verdict.n})"
+
+
+def by_length(results: Results, found: Judged) -> str:
+    """Lines of tasks on which a program in C-RASP predicts generalization: mean at each length, with its 95 % interval."""
+    lines = [
+        ["transformer", "task", "trained to", "metric", *map(str, LENGTHS)],
+        [":--"] * 2 + ["--:", ":--"] + ["--:"] * len(LENGTHS),
+    ]
+    for claim, verdicts in found:
+        if claim.name.startswith("c-rasp-"):
+            for verdict in verdicts:
+                if verdict.test.expect == "better" and verdict.is_telling:
+                    lines.append(_at_lengths(results, verdict))
+    return markdown_table(lines)
+
+
+def _at_lengths(results: Results, verdict: Verdict) -> list[str]:
+    test = verdict.test
+    board = _newest(results, test.metric, verdict.task)
+    row = next(row for row in board.rows if row.entry == test.entry)
+    cells = [row.cell("length", length) for length in LENGTHS]
+    values = [f"{cell.mean:.3f} [{cell.low:.3f}, {cell.high:.3f}]" if cell and cell.low is not None else "-" for cell in cells]
+    return [f"`{_short(test.entry)}`", verdict.task, str(board.train_length), test.metric, *values]
+
+
+def copying(results: Results, found: Judged) -> str:
+    """Lines of models: OOD accuracy on each task of the claim on copying, its 95 % interval, and the seeds that fit."""
+    ((claim, _),) = [(claim, verdicts) for claim, verdicts in found if claim.name == "copying"]
+    tasks = sorted({task for task, _ in claim.parts})
+    boards = {task: _newest(results, "accuracy", task) for task in tasks}
+    lines = [["model", *tasks], [":--", *["--:"] * len(tasks)]]
+    for entry in dict.fromkeys(entry for test in claim.tests for entry in test.entries):
+        rows = [next(row for row in boards[task].rows if row.entry == entry) for task in tasks]
+        lines.append([f"`{_short(entry)}`", *map(_ood, rows)])
+    return markdown_table(lines)
+
+
+def _ood(row: Row) -> str:
+    cell, fitted = row.cell("OOD"), row.fitted
+    if not cell or cell.low is None or not fitted:
+        return "-"
+    return f"{cell.mean:.3f} [{cell.low:.3f}, {cell.high:.3f}] ({fitted.seeds}/{fitted.n})"
+
+
+def _newest(results: Results, metric: str, task: str) -> Board:
+    """Board of a task under the newest version of the boards' protocol."""
+    return max(results.boards(metric, task, BOARDS_PROTOCOL), key=lambda board: board.protocol.version)
 
 
 def _published() -> list[list[str]]:
-    """Header and rows of chomsky.csv: a task with the published score of each network, "" for one that we have not read."""
+    """Header and rows of chomsky.csv: a task with the published score of each network; "solved" or "not solved" where we have
+    read that alone, and "" where nothing."""
     with (HERE / "chomsky.csv").open(encoding="utf-8") as file:
         return list(csv.reader(file))
 
@@ -84,11 +151,13 @@ def chomsky(results: Results) -> str:
 
 
 def from_memory(found: Judged) -> str:
-    """Sentence on how many decided predictions of the Chomsky benchmark rest on results without a published number."""
-    unread = {task for task, *scores in _published()[1:] if not any(scores)}
+    """Sentence on how many decided predictions of the Chomsky benchmark rest on results that we have not read."""
+    header, *rows = _published()
+    read = {(task, entry) for task, *scores in rows for entry, score in zip(header[1:], scores, strict=True) if score}
     own = [verdict for claim, verdicts in found if claim.name.startswith("chomsky-") for verdict in verdicts]
-    decided = [verdict.task for verdict in own if verdict.state in ("confirmed", "refuted") and verdict.is_telling]
-    return f"Of the {len(decided)} predictions decided there, {sum(task in unread for task in decided)} rest on such a result."
+    decided = [verdict for verdict in own if verdict.state in ("confirmed", "refuted") and verdict.is_telling]
+    unread = sum((verdict.task, verdict.test.entry) not in read for verdict in decided)
+    return f"Of the {len(decided)} predictions decided there, {unread} rest on such a result."
 
 
 def _accuracies(results: Results, task: str) -> dict[str, str]:
@@ -113,6 +182,10 @@ def tables(results: Results) -> dict[str, str]:
     found = judged(results)
     return {
         "summary": summary(found),
+        "untold": untold(found),
+        "by_task": markdown_table(classes.by_task(results)),
+        "by_length": by_length(results, found),
+        "copying": copying(results, found),
         "classes": markdown_table(classes.table(classes.scores(results))),
         "members": "; ".join(f"{kind}: {', '.join(tasks)}" for kind, tasks in classes.CLASSES.items()),
         "papers": papers(found),

@@ -104,7 +104,7 @@ def pages(results: Results, swept: Results) -> dict[Path, str]:
     return {
         HERE / "BOARDS.sha256": f"{hashlib.sha256(boards_page(results).encode()).hexdigest()}  BOARDS.md\n",
         **{page: filled(page, **given) for page in (HERE / "README.md", HERE / "claims.md", HERE / "overall.md")},
-        HERE / "field.md": filled(HERE / "field.md", lengths=lengths.summary(lengths.reaches(swept)), **given),
+        HERE / "field.md": filled(HERE / "field.md", lengths=lengths.tables(lengths.reaches(swept)), **given),
         INSIDE / "README.md": filled(INSIDE / "README.md", **{**given, "tables": tables_of_internals(results, swept)}),
     }
 
