@@ -44,6 +44,10 @@ class Group(click.Group):
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             ctx.exit(Interrupted.exit_code)
+        except RuntimeError as error:
+            if str(error) != "Query interrupted":  # what DuckDB raises after Ctrl-C
+                raise
+            ctx.exit(Interrupted.exit_code)
         except BrokenPipeError:
             # Python would complain of the closed pipe when it exits.
             sys.stderr.close()  # the reader has gone, as in `lgbench list tasks | head`

@@ -31,7 +31,7 @@ MAX_NAMED = 5
 @options.results_option
 @options.gathered(options.BoardQuery, "query")
 def leaderboard(query: options.BoardQuery, form: str, baseline: str | None) -> None:
-    """Rank entries. No entry of a tier is significantly better than another of it.
+    """Rank entries. No entry of a tier is significantly better (p < 0.001) than another of it.
 
     A board shows means over seeds with 95 % intervals: over the in-distribution lengths (ID), over the out-of-distribution
     lengths (OOD), and at each length from the training length on. The rank interval has the best and the worst rank that
@@ -219,7 +219,8 @@ def sql(query: str, form: str, results: Path) -> None:
     `results` has all rows. `final` has the rows of boards, measured at the end of training. The table that is
     printed rounds numbers; --format csv and json have all digits.
 
-    For example: lgbench sql "select entry, avg(value) from final where metric = 'tvd' and length = 64 group by all"
+    For example, at length 64: lgbench sql "select task, entry, protocol, protocol_version, avg(value) from final where
+    metric = 'tvd' and length = 64 and weights = 'raw' and cardinality(changes) = 0 group by all"
     """
     from lgbench.reports.analyses import answer_list, answer_table
     from lgbench.reports.tables import as_csv, fits

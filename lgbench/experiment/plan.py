@@ -361,7 +361,8 @@ class Replanner:
                 continue
             if version.startswith("sha256:"):
                 # !a, because a stranger's file may have control characters.
-                yield f"it was made with the plugin file {name!a} ({version[:15]!a}); name that file with --plugin"
+                file = f"the plugin file {name!a} ({version[:15]!a})"
+                yield f"it was made with {file}; name that file with --plugin, or make it a package to submit"
             elif name in here:
                 yield f"it was made with {name} {version!a}, and {here[name]} is installed; install that version"
             else:

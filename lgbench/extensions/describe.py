@@ -232,7 +232,8 @@ def protocol_settings(protocol: Protocol) -> dict[str, object]:
 def learning_rate(protocol: Protocol, train: Training) -> str:
     """Learning rate of a task under a protocol, or the grid of its tuning."""
     tuning = protocol.tuning(train)
-    return " or ".join(f"{lr:g}" for lr in (tuning.grid if tuning else [train.lr]))
+    rates = ", ".join(f"{lr:g}" for lr in (tuning.grid if tuning else [train.lr]))
+    return f"{rates} or beyond" if tuning else rates
 
 
 def _listed(value: object) -> object:

@@ -16,6 +16,7 @@ from lgbench.results.compare import Comparison
 from lgbench.results.entries import short
 from lgbench.results.metrics import Metric
 from lgbench.results.predictors import Predictor
+from lgbench.results.statistics import MIN_PAIRED_SEEDS
 from lgbench.terminal import counted
 
 PROBE_COLUMNS = ("run_id", "entry", "task", "seed", "weights", "metric", "step", "length", "layer", "head", "value", "n")
@@ -30,7 +31,8 @@ def comparison_table(comparison: Comparison) -> Table:
         name = own.kind if own.length is None else str(own.length)
         ends = "-" if own.low is None else f"{own.low:+.4f} {own.high:+.4f}"
         values = (f"{own.first:.4f}", f"{own.second:.4f}", f"{own.difference:+.4f}")
-        rows.append([name, *values, ends, str(own.n), f"{own.p:.2g}{' *' if own.significant else ''}"])
+        p = "-" if own.n < MIN_PAIRED_SEEDS else f"{own.p:.2g}{' *' if own.significant else ''}"
+        rows.append([name, *values, ends, str(own.n), p])
     columns = [Column(name, group=int(name == "seeds")) for name in names]
     lengths, mean = len(comparison.lengths), comparison.mean.kind
     note = f"p is corrected (Holm) for the {lengths} lengths, in the row {mean} for all boards; intervals are not."

@@ -23,7 +23,18 @@ FITTED = ("fitted", "fitted_low", "fitted_high")
 """CSV columns of the seeds that have fitted every task, and of the interval of their share."""
 CSV_COLUMNS = (
     *("board", "metric", "metric_version", "task_version", "protocol"),
-    *("entry", "tier", "best_rank", "worst_rank", *DIFFERENCE, "effective_length", "seeds", *FLAGS, *FITTED),
+    *(
+        "entry",
+        "tier",
+        "best_rank",
+        "worst_rank",
+        *DIFFERENCE,
+        "effective_length",
+        "effective_multiple",
+        "seeds",
+        *FLAGS,
+        *FITTED,
+    ),
     *("column", "length", "mean", "low", "high", "n", "context_free"),
 )
 
@@ -98,7 +109,7 @@ def _board_lines(boards: Sequence[Board]) -> Iterator[dict[str, Any]]:
             best, worst = row.rank_interval or (None, None)
             own = about | {"entry": row.entry, "tier": row.tier, "best_rank": best, "worst_rank": worst}
             own |= {name: getattr(row.against, name.removeprefix("baseline_"), None) for name in DIFFERENCE}
-            own |= {"effective_length": row.effective_length, "seeds": len(row.seeds)}
+            own |= {name: getattr(row, name) for name in ("effective_length", "effective_multiple")} | {"seeds": len(row.seeds)}
             own |= {flag: len(getattr(row, flag)) for flag in FLAGS}
             own |= dict(zip(FITTED, (row.fitted.seeds, row.fitted.low, row.fitted.high), strict=True)) if row.fitted else {}
             for cell in row.cells:
@@ -159,17 +170,20 @@ def _about_own(board: Board) -> list[str]:
     archs = {row.entry.partition(" (")[0].partition("@")[0] for row in board.unranked if f" ({EXTERNAL}/" not in row.entry}
     if archs and (now := PROTOCOLS.get(board.protocol.name)):
         arch, seeds = ",".join(sorted(archs)), f"0:{now.submitted_seeds}"
-        run = f"`lgbench run --task {board.name} --arch {arch} --protocol {now.name} --seeds {seeds}`"
+        files = " --plugin FILE" if "~" in arch else ""  # a hash follows the names in plugin files
+        run = f"`lgbench run --task {board.name} --arch {arch}{files} --protocol {now.name} --seeds {seeds}`"
         newest = board.protocol == ProtocolUse(now.name, now.version)
         today = f"is of {now.name}/{now.version} by now: run the entries that you compare with, too"
-        found.append(f"{run} {'makes runs to be ranked' if newest else today}.")
+        about = "; FILE is your plugin file" if files else ""
+        found.append(f"{run} {'makes runs to be ranked' if newest else today}{about}.")
     return found
 
 
 def _about_baseline(board: Board) -> list[str]:
     compared = sum(row.against is not None for row in board.rows)
     if compared:
-        return [f"The baseline is {board.baseline}. Verdicts against it are corrected for {counted(compared, 'comparison')}."]
+        verdicts = f"verdicts are corrected for {counted(compared, 'comparison')}"
+        return [f"The baseline is {board.baseline}. Differences from it are over common seeds, and {verdicts}."]
     if sum(row.tier is not None for row in board.rows) < 2:
         return []
     return [f"No entry is compared with {board.baseline}, which is not ranked here; --baseline names another entry."]

@@ -24,6 +24,9 @@ Judged = Sequence[tuple[Claim, Sequence[Verdict]]]
 STYLES = {"confirmed": "bold green", "refuted": "bold red", "undecided": "yellow", "not run": "dim"}
 """Colours of verdicts. The words say the same, so reading a verdict needs no colour."""
 
+UNTELLING = "*"
+"""Mark of a verdict that says nothing on generalization."""
+
 MAX_OBSTACLES = 5
 """Largest number of claims with an obstacle in the list of all claims."""
 
@@ -37,13 +40,25 @@ def show_claims(found: Judged, console: Console) -> None:
             show(verdict_table(verdicts, full=False), console)
     without = sum(not verdicts for _, verdicts in decided)
     more = f" {counted(without, 'claim', 'has', 'have')} no verdict." if without else ""
-    say(f"{summary(found)}.{more}", console)
+    say(f"{_about_marks(found)}{summary(found)}.{more}", console)
     obstacles = _obstacles(found)
     for sentence in obstacles[:MAX_OBSTACLES]:
         say(sentence, console)
     if len(obstacles) > MAX_OBSTACLES:
         say(f"and {len(obstacles) - MAX_OBSTACLES} more", console)
     say("With a claim's NAME, the same command shows it in full; with --missing, the commands for what was not run.", console)
+
+
+def _says_nothing(verdict: Verdict) -> bool:
+    """Whether a test ran that says nothing on generalization."""
+    return verdict.state != "not run" and not verdict.is_telling
+
+
+def _about_marks(found: Judged) -> str:
+    """Sentence on the mark of verdicts, empty where none has it."""
+    marked = any(_says_nothing(verdict) for _, verdicts in found for verdict in verdicts)
+    why = "with no seed do all entries fit the training range, or a guess from the length alone is good enough"
+    return f"{UNTELLING} says nothing on generalization and counts apart: {why}. " if marked else ""
 
 
 def _obstacles(found: Judged) -> list[str]:
@@ -86,7 +101,8 @@ def show_claim(claim: Claim, verdicts: Sequence[Verdict], console: Console) -> N
     for sentence in (*filter(None, [claim.note]), needs, *(f"Expected: {test}." for test in claim.tests)):
         say(sentence, console)
     show(verdict_table(verdicts, full=True), console)
-    say(f"{summary([(claim, verdicts)])}.", console)
+    found = [(claim, verdicts)]
+    say(f"{_about_marks(found)}{summary(found)}.", console)
     for sentence in reasons(verdicts):
         say(sentence, console)
     if any(verdict.wanted for verdict in verdicts):
@@ -201,7 +217,8 @@ def verdict_table(verdicts: Sequence[Verdict], full: bool) -> Table:
     for verdict in verdicts:
         tasks = f" ({verdict.tasks} tasks)" if full and verdict.tasks > 1 else ""
         rows.append([verdict.task + tasks, pair(verdict.test, short(verdict.test.entries)), str(verdict.protocol)])
-        rows[-1] += [Styled(verdict.state, STYLES[verdict.state]), number(verdict), seed_count(verdict)]
+        state = Styled(verdict.state, STYLES[verdict.state], mark=UNTELLING * _says_nothing(verdict))
+        rows[-1] += [state, number(verdict), seed_count(verdict)]
         if full:
             rows[-1] += ["" if verdict.first is None else f"{verdict.first:.4f} {verdict.second:.4f}"]
             rows[-1] += ["" if verdict.p is None else f"{verdict.p:.2g}"]

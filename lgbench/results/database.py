@@ -64,7 +64,9 @@ class Database:
             self._add(path)
         if not self.files:
             reasons = "".join(f"\n{printable(sentence)}" for sentence in self.left_out)
-            raise UsageError(f"no runs in {self.place}; `lgbench run` makes them{reasons}")
+            raise UsageError(
+                f"no {'readable ' if self.left_out else ''}runs in {self.place}; `lgbench run` makes them{reasons}"
+            )
         self.connection = duckdb.connect()
         self.connection.execute("set enable_progress_bar = false")  # it is written to standard output, where data go
         # Queries ask for the same files several times.

@@ -207,7 +207,7 @@ def _require_several(asked: SweepRequest, points: Sequence[SettingValue], known:
         if setting in (known := {*known}):
             raise UsageError(f"no run on {asked.name or 'a family'} has {setting}; choose with --task and --protocol")
         if within := sorted(name for name in known if name.endswith(f".{setting}")):
-            raise UsageError(f"no setting {setting!r}; did you mean {' or '.join(map(repr, within))}?")
+            raise UsageError(f"no setting {setting!r}; did you mean {', '.join(map(repr, within))}, or 'step' or 'length'?")
         raise unknown("setting", setting, {"length", "step", *known})
 
 

@@ -143,6 +143,9 @@ def test_a_prediction_without_a_fitted_model_is_counted_apart(tmp_path, mean, to
     write_claim(tmp_path / "claims", CLAIM)
     said = invoked("claims", "new-norm", *options(tmp_path)).stdout
     assert f"5, {fitted} fit" in said
+    verdict = "undecided" if mean == 0.5 else "confirmed"
+    assert (f" {verdict}* " in said, "* says nothing on generalization" in said) == (fitted == 0, fitted == 0)
+    assert f" {verdict} " in said.replace("*", " ")
     assert ("1 not fitted." if fitted == 0 else told) in said
     assert ("prediction holds" in said) is (fitted > 0)
 

@@ -335,6 +335,7 @@ def test_a_path_without_permission_is_reported_with_exit_code_1(tmp_path, monkey
         (OSError(errno.ENOSPC, "No space left on device"), 1, "lgbench: No space left on device\n"),
         (TimeoutError(), 1, "lgbench: TimeoutError\n"),
         (KeyboardInterrupt(), 130, ""),
+        (RuntimeError("Query interrupted"), 130, ""),
     ],
     ids=repr,
 )

@@ -178,7 +178,10 @@ def test_a_column_has_differences_to_the_baseline_with_interval_and_verdict(comp
     assert {line["entry"]: line["baseline_verdict"] for line in csv_lines} == {
         "good": "better", "bad": "worse", "like": "", BASELINE: "",
     }  # fmt: skip
-    assert boards_report.notes(board)[-1] == f"The baseline is {BASELINE}. Verdicts against it are corrected for 3 comparisons."
+    about = (
+        f"The baseline is {BASELINE}. Differences from it are over common seeds, and verdicts are corrected for 3 comparisons."
+    )
+    assert boards_report.notes(board)[-1] == about
 
 
 def test_a_baseline_that_was_asked_for_keeps_its_column_on_a_narrow_terminal(compared):

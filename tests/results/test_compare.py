@@ -13,6 +13,7 @@ from statsmodels.stats.multitest import multipletests
 
 import lgbench_measurements
 from lgbench import UsageError
+from lgbench.reports.analyses import comparison_table
 from lgbench.reports.boards import board_table
 from lgbench.reports.tables import markdown
 from lgbench.results.compare import compare
@@ -157,6 +158,7 @@ def test_with_too_few_common_seeds_no_difference_is_significant(tmp_path):
     (found,) = compare(Results(tmp_path), "a+x", "a+y", "tvd")
     assert "not significant: they have 2 seeds in common, and a test needs 3" in found.verdict
     assert found.mean.p == 1 and not found.mean.significant
+    assert {row[-1] for row in comparison_table(found).rows} == {"-"}
 
 
 @pytest.mark.parametrize(

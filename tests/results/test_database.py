@@ -42,7 +42,7 @@ def test_bad_files_are_named_and_the_rest_is_ranked(tmp_path):
 
 def test_a_folder_with_bad_files_alone_says_why_there_is_nothing(tmp_path):
     (tmp_path / "empty.parquet").touch()
-    with pytest.raises(UsageError, match="no runs") as refused:
+    with pytest.raises(UsageError, match="no readable runs") as refused:
         Results(tmp_path)
     assert "empty.parquet" in str(refused.value)
 

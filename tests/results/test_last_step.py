@@ -153,7 +153,7 @@ def test_a_plot_against_steps_is_a_picture_with_a_panel_for_each_length(folder, 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--x", "steps"], "no setting 'steps'; did you mean 'train.steps'?"),
+        (["--x", "steps"], "no setting 'steps'; did you mean 'train.steps', or 'step' or 'length'?"),
         (["--length", "8"], "--length chooses the panels of a plot against training steps or a setting; add --x step or"),
         (["--x", "step", "--length", "64"], "length 64 was not measured while models trained; measured: 8, 16, 24"),
         (["--x", "step", "--length", "8,long"], "'8,long' names no lengths; use whole numbers joined by commas"),

@@ -165,6 +165,15 @@ def test_a_table_marks_own_entries_and_says_how_to_have_the_others_ranked(comman
     assert f"protocol {STANDARD}" in out
 
 
+def test_the_command_for_an_entry_of_a_plugin_file_has_a_place_for_the_file(command, own):
+    runs(own / "file", {"arch+my-norm~594c5056": around(0.1)}, protocol="short", version=1)
+    out = command("leaderboard", "--task", "alpha")
+    assert (
+        "--arch arch+my-norm~594c5056,arch+other --plugin FILE --protocol standard --seeds 0:5` makes runs to be ranked" in out
+    )
+    assert "FILE is your plugin file." in out
+
+
 def test_the_command_for_ranked_runs_can_be_run_as_printed(own, filed):
     runs(filed / "tomita", {"transformer+pre-norm": around(0.5)}, "tomita-1")
     runs(own, dict.fromkeys(["transformer+post-norm", "transformer+post-norm@ema"], around(0.1)), "tomita-1", "short", 1)

@@ -146,6 +146,14 @@ def test_the_folder_of_the_leaderboards_must_be_there(made, tmp_path, installed)
     assert not (tmp_path / "leaderbords").exists()
 
 
+def test_runs_are_not_filed_inside_the_folder_of_runs(made, board, installed):
+    submit(made, board, installed)
+    filed = sorted(board.rglob("*"))
+    with pytest.raises(UsageError, match="name the folder above, as in --out leaderboards/"):
+        submit(made, board / "runs", installed)
+    assert sorted(board.rglob("*")) == filed
+
+
 def test_a_path_that_is_given_twice_is_one_run_and_a_copy_is_a_duplicate(made, board, tmp_path, installed):
     copy = Path(shutil.copy(made[2], tmp_path / "copy.parquet"))
     (said,) = refusals([*made, copy], board, installed)
