@@ -57,7 +57,7 @@ def _says_nothing(verdict: Verdict) -> bool:
 def _about_marks(found: Judged) -> str:
     """Sentence on the mark of verdicts, empty where none has it."""
     marked = any(_says_nothing(verdict) for _, verdicts in found for verdict in verdicts)
-    why = "with no seed do all entries fit the training range, or a guess from the length alone is good enough"
+    why = "no seed at which all entries fit the training range, or a guess from the length alone is good enough"
     return f"{UNTELLING} says nothing on generalization and counts apart: {why}. " if marked else ""
 
 
