@@ -23,18 +23,8 @@ FITTED = ("fitted", "fitted_low", "fitted_high")
 """CSV columns of the seeds that have fitted every task, and of the interval of their share."""
 CSV_COLUMNS = (
     *("board", "metric", "metric_version", "task_version", "protocol"),
-    *(
-        "entry",
-        "tier",
-        "best_rank",
-        "worst_rank",
-        *DIFFERENCE,
-        "effective_length",
-        "effective_multiple",
-        "seeds",
-        *FLAGS,
-        *FITTED,
-    ),
+    *("entry", "tier", "best_rank", "worst_rank", *DIFFERENCE),
+    *("effective_length", "effective_multiple", "seeds", *FLAGS, *FITTED),
     *("column", "length", "mean", "low", "high", "n", "context_free"),
 )
 

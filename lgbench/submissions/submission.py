@@ -151,9 +151,7 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry) -> Submissio
     if not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r} to file runs in; name that of the leaderboards, as in --out leaderboards/")
     if folder.name == RUNS and any(folder.glob("*.parquet")):
-        raise UsageError(
-            f"runs are filed in a folder {RUNS}/ of {str(folder)!r}; name the folder above, as in --out leaderboards/"
-        )
+        raise UsageError(f"{str(folder)!r} is the folder of runs itself; name the folder above, as in --out leaderboards/")
     try:
         return _submitted(given, folder / RUNS, registry)
     except OSError as error:
