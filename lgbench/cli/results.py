@@ -144,7 +144,7 @@ def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
     "named",
     multiple=True,
     callback=lambda ctx, option, names: options.split(names),
-    help="Entries to draw, named as on boards, joined by commas. Can be repeated.  [default: the raw weights of 8 entries]",
+    help="Entries to draw, named as on boards, joined by commas. Can be repeated.  [default: the raw weights of the board's first 8]",
 )
 @click.option(
     "--x",
@@ -167,7 +167,9 @@ def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
 )
 @click.option("--loglog", is_flag=True, help="Draw with logarithmic axes, as power laws are straight lines there.")
 @click.option(
-    "--fit", is_flag=True, help="Fit a power of the length to each entry, and write its exponent N^... with its 95 % interval."
+    "--fit",
+    is_flag=True,
+    help="Fit a power of the length to each entry, over all its lengths, and write its exponent N^... with its 95 % interval.",
 )
 @click.option("--layer", type=click.IntRange(1), help="Of a probe, the layer to draw.  [default: the mean over all]")
 @click.option("--head", type=click.IntRange(1), help="Of a probe, the head to draw.  [default: the mean over all]")

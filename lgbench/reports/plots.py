@@ -132,8 +132,8 @@ def chosen(known: Iterable[str], named: Sequence[str], say: Callable[[str], None
             raise UsageError(f"{len(entries)} entries are named, and a figure can draw {MAX_ENTRIES}; name fewer with --entry")
         return entries
     raw = [entry for entry in known if "@" not in entry] or known
-    if others := raw[MAX_UNNAMED:]:
-        say(f"a figure has {MAX_UNNAMED} colours; not drawn: {', '.join(others)}; choose with --entry")
+    if len(raw) > MAX_UNNAMED:
+        say(f"drawn are the first {MAX_UNNAMED} of {len(raw)} entries; choose others with --entry")
     return sorted(raw[:MAX_UNNAMED])
 
 

@@ -125,6 +125,13 @@ def test_more_entries_than_can_look_different_are_refused():
         plots.chosen(names, names, pytest.fail)
 
 
+def test_without_names_the_first_entries_are_drawn_and_a_sentence_says_of_how_many():
+    said = []
+    names = [f"arch+n{number}" for number in range(9)]
+    assert plots.chosen(names[::-1], [], said.append) == names[1:]
+    assert said == ["drawn are the first 8 of 9 entries; choose others with --entry"]
+
+
 def test_a_board_without_any_of_the_entries_has_no_panel(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(panel_figures, "figure", lambda boards, entries, *_: {"boards": [board.name for board in boards]})
     assert plot("--entry", "pre-norm", "--out", tmp_path / "a.json", "--results", folder).exit_code == 0
