@@ -144,7 +144,8 @@ def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
     "named",
     multiple=True,
     callback=lambda ctx, option, names: options.split(names),
-    help="Entries to draw, named as on boards, joined by commas. Can be repeated.  [default: the raw weights of the board's first 8]",
+    help="Entries to draw, named as on boards, joined by commas. Can be repeated.  "
+    "[default: the raw weights of the board's first 8]",
 )
 @click.option(
     "--x",

@@ -94,10 +94,13 @@ def _entry(entry: str, name: str, own: Collection[str]) -> Styled:
 def _board_lines(boards: Sequence[Board]) -> Iterator[dict[str, Any]]:
     for board in boards:
         about = {"board": board.name, "metric": board.metric.name, "metric_version": board.metric.version}
-        about |= {"task_version": board.task_version, "protocol": board.protocol}
+        about |= {"task_version": board.task_version}
         for row in board.shown:
             best, worst = row.rank_interval or (None, None)
-            own = about | {"entry": row.entry, "tier": row.tier, "best_rank": best, "worst_rank": worst}
+            # Tables have the protocol of an entry without a rank in its name.
+            entry = row.entry.removesuffix(f" ({row.protocol})")
+            own = about | {"protocol": row.protocol or board.protocol, "entry": entry}
+            own |= {"tier": row.tier, "best_rank": best, "worst_rank": worst}
             own |= {name: getattr(row.against, name.removeprefix("baseline_"), None) for name in DIFFERENCE}
             own |= {name: getattr(row, name) for name in ("effective_length", "effective_multiple")} | {"seeds": len(row.seeds)}
             own |= {flag: len(getattr(row, flag)) for flag in FLAGS}

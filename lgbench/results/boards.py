@@ -108,6 +108,8 @@ class Row:
     effective_multiple: float | None
     """Effective length in training lengths."""
     cells: tuple[Cell, ...]
+    protocol: ProtocolUse | None = None
+    """Protocol of an own entry without a rank; None for that of the board."""
 
     def cell(self, kind: str, length: int | None = None) -> Cell | None:
         """Cell of a column, None without a value."""

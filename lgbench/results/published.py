@@ -101,6 +101,7 @@ def _with_unranked(
         replace(
             row,
             entry=named[row.entry],
+            protocol=protocol,
             tier=None,
             rank_interval=None,
             better_than=(),
