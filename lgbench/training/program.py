@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from platformdirs import user_cache_path
 from torch import Tensor, fx
+from torch._guards import detect_fake_mode
 from torch._subclasses.fake_impls import op_implementations_dict
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim
@@ -131,7 +132,10 @@ def _solving_open_sizes() -> Iterator[None]:
 
 
 class _OpenSizes(TorchFunctionMode):
-    """Context that writes out functions which take sizes as numbers: F.linear with a bias under vmap, torch.polar, F.pad."""
+    """Context that writes out functions which take sizes as numbers, in tracing or in compiling.
+
+    They are F.linear with a bias under vmap, torch.polar, F.pad and F.conv1d.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _WRITTEN_OUT.get(func, func)(*args, **(kwargs or {}))
@@ -158,7 +162,33 @@ def _pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float
     return input
 
 
-_WRITTEN_OUT: Mapping[Any, Callable[..., Any]] = {F.linear: _linear, torch.polar: _polar, F.pad: _pad}
+def _conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: str | int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    if stride not in (1, (1,)) or isinstance(padding, str):
+        return F.conv1d(input, weight, bias, stride, padding, dilation, groups)
+    around, apart = (value if isinstance(value, int) else value[0] for value in (padding, dilation))
+    padded = _pad(input, (around, around))
+    positions = padded.shape[-1] - apart * (weight.shape[-1] - 1)
+    features = padded.reshape(*padded.shape[:-2], groups, -1, padded.shape[-1])  # (..., G, C / G, T)
+    matrices = weight.reshape(groups, -1, *weight.shape[1:])  # (G, O / G, C / G, taps)
+    taps = [matrices[..., tap] @ features[..., apart * tap : apart * tap + positions] for tap in range(weight.shape[-1])]
+    found = torch.stack(taps).sum(0).flatten(-3, -2)
+    return found if bias is None else found + bias[:, None]
+
+
+_WRITTEN_OUT: Mapping[Any, Callable[..., Any]] = {
+    F.linear: _linear,
+    torch.polar: _polar,
+    F.pad: _pad,
+    F.conv1d: _conv1d,
+}
 """Written out functions of :class:`_OpenSizes`."""
 
 
@@ -261,7 +291,15 @@ def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varyi
         # Otherwise torch first tries each kind of vector instructions of the processor, for 20 s on a new machine.
         with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
             torch._inductor.aoti_compile_and_package(exported, package_path=str(path), inductor_configs=dict(SETTINGS))
+        if any(size.is_number for size in _sizes(exported).replacements.values()):
+            raise RuntimeError("PyTorch's compiler takes the length of the example for every length")
         yield path
+
+
+def _sizes(exported: torch.export.ExportedProgram) -> ShapeEnv:
+    """What tracing and compiling have found out about the open sizes of a program: another name, or a number, for some."""
+    mode = detect_fake_mode([node.meta.get("val") for node in exported.graph.nodes])
+    return mode.shape_env if mode and mode.shape_env else ShapeEnv()
 
 
 def _loaded(path: Path) -> Function:

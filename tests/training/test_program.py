@@ -98,6 +98,60 @@ def test_padding_is_written_out(pad, value):
         assert graph.serves(size) and all(map(torch.equal, graph.module(x), (F.pad(x, pad, value=value), F.pad(x, pad))))
 
 
+def convolved(settings, inputs, weights, bias):
+    """Gradients of a convolution by its weights, its bias and the input: inputs (B, T, 6)."""
+
+    def loss(inputs, weights, bias):
+        return F.conv1d(inputs.mT, weights, bias, **settings).square().cumsum(-1).sum()
+
+    return grad(loss, argnums=(0, 1, 2))(inputs, weights, bias)
+
+
+CONVOLUTIONS = [
+    ({}, (4, 6, 3)),
+    ({"groups": 6, "padding": 3}, (6, 1, 4)),
+    ({"groups": 2, "padding": (2,), "dilation": (2,), "stride": (1,)}, (4, 3, 2)),
+]
+"""Settings and shapes of the weights."""
+
+
+@pytest.mark.parametrize(("settings", "shape"), CONVOLUTIONS)
+def test_a_convolution_may_have_an_open_size(double, settings, shape):
+    weights, bias = torch.randn(shape), torch.randn(shape[0])
+    graph = traced(lambda *given: convolved(settings, *given), (torch.randn(2, 9, 6), weights, bias), {0: 1})
+    for size in (4, 7, 16, 40):
+        arguments = torch.randn(2, size, 6), weights, bias
+        assert graph.serves(size)
+        torch.testing.assert_close(graph.module(*arguments), convolved(settings, *arguments))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("settings", "shape"), CONVOLUTIONS)
+def test_a_compiled_convolution_has_its_numbers_at_other_sizes_than_the_example(monkeypatch, tmp_path, settings, shape):
+    """Of torch.ops.aten.convolution_backward, PyTorch compiles one for the size of the example alone, without a word."""
+    monkeypatch.setenv("LGBENCH_CACHE", str(tmp_path))
+    weights, bias = torch.randn(shape), torch.randn(shape[0])
+
+    def one(*given):
+        return (torch.cat([found.flatten() for found in (*convolved(settings, *given)[1:],)]),)
+
+    graph = traced(one, (torch.randn(2, 9, 6), weights, bias), {0: 1})
+    run = program(graph, (torch.randn(2, 9, 6), weights, bias), lambda: None)
+    for size in (*EXAMPLES, 5, 40, 200):
+        arguments = torch.randn(2, size, 6), weights, bias
+        torch.testing.assert_close(run(*arguments), one(*arguments)[0], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_a_program_that_the_compiler_makes_for_one_size_alone_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("LGBENCH_CACHE", str(tmp_path))
+    arguments = torch.randn(2, 9, 6), torch.randn(4, 6, 3), torch.randn(4)
+    graph = traced(lambda *given: (convolved({"stride": 2}, *given)[0],), arguments, {0: 1})
+    with pytest.raises(RuntimeError, match="the length of the example for every length"):
+        program(graph, arguments, lambda: None)
+    assert not list((tmp_path / "programs").glob("*.pt2"))
+
+
 def test_triangular_equations_may_have_an_open_size():
     def gradients(a, b):
         return grad(lambda a, b: torch.linalg.solve_triangular(a, b, upper=True).square().sum(), argnums=(0, 1))(a, b)
