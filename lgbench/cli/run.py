@@ -59,7 +59,7 @@ def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) 
     except KeyboardInterrupt:
         raise Interrupted(
             "interrupted; no file was left half written. Finished runs are kept. The same command continues with the others, "
-            "each from its latest checkpoint."
+            f"each from its latest checkpoint, if it has one yet: a training is saved every {options.checkpoint:g} s."
         ) from None
     _tell(outcome, command.plan, Path(options.results), options.save_weights)
     if options.protocol == DEFAULT_PROTOCOL and not options.set:

@@ -190,7 +190,8 @@ def _asks_norms(architecture: contracts.Architecture, parts: DefaultParts) -> Ou
             missing = [method for method in methods if (method, spec) not in asked]
             if "attention" in architecture.defaults and spec.role == "attention":
                 names = "` and `".join(missing)
-                expect(not missing, f"it does not ask the norm scheme for `{names}`, {where}: their norms would be left out")
+                lost = "these norms, or factors of initial weights, would be left out"
+                expect(not missing, f"it does not ask the norm scheme for `{names}`, {where}: {lost}")
             left_out |= {*missing} - {"head"}
     names = "`, `".join(sorted(left_out, reverse=True))
     acts = "so these norms, or factors of initial weights, of some schemes do not act"
@@ -230,25 +231,27 @@ def _uses_norms(architecture: contracts.Architecture, parts: DefaultParts) -> No
 @ARCHITECTURES.rule("initial weights follow the gains of a norm scheme", when=_takes("norm"))
 def _follows_gains(architecture: contracts.Architecture, parts: DefaultParts) -> Outcome:
     """Initial weights with a gain of 2 for one matrix, against those with gains of 1. Note on matrices without a gain."""
-    given, asked = parts(), set[tuple[contracts.Role, contracts.Matrix]]()
+    given, asked = parts(), set[tuple[contracts.SublayerSpec, contracts.Matrix]]()
     signature = served(lambda signature: architecture.build(signature, given))[0][0]
 
-    def weights(doubled: tuple[str, str] | None = None) -> list[Tensor]:
+    def weights(doubled: tuple[contracts.SublayerSpec, contracts.Matrix] | None = None) -> list[Tensor]:
         def gain(spec: contracts.SublayerSpec, matrix: contracts.Matrix) -> float:
-            asked.add((spec.role, matrix))
-            return 2.0 if (spec.role, matrix) == doubled else 1.0
+            asked.add((spec, matrix))
+            return 2.0 if (spec, matrix) == doubled else 1.0
 
         norm = with_methods(given.norm, gain=gain)
         return list(built(partial(architecture.build, signature, replace(given, norm=norm))).parameters())
 
     plain = weights()
     zeros = any(weight.ndim > 1 and not weight.any() for weight in plain)  # they follow any gain
-    for role, matrix in sorted(asked):
-        follows = zeros or not all(map(torch.equal, weights((role, matrix)), plain))
+    for spec, matrix in sorted(asked, key=lambda each: (each[0].layer, each[0].role, each[1])):
+        follows = zeros or not all(map(torch.equal, weights((spec, matrix)), plain))
+        where = f"{matrix}, {spec.role} of layer {spec.layer}"
         remedy = "multiply the initial weights of the matrix by its gain"
-        expect(follows, f"no initial weight follows the norm scheme's `gain` for {matrix}, {role}: {remedy}")
+        expect(follows, f"no initial weight follows the norm scheme's `gain` for {where}: {remedy}")
+    known = {(spec.role, matrix) for spec, matrix in asked}
     unasked = [
-        matrix for role in sorted({role for role, _ in asked}) for matrix in MATRICES[role] if (role, matrix) not in asked
+        matrix for role in sorted({role for role, _ in known}) for matrix in MATRICES[role] if (role, matrix) not in known
     ]
     names = ", ".join(unasked)
     return f"it does not ask the norm scheme for the `gain` of {names}: right only without such a matrix" if names else None

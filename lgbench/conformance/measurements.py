@@ -200,15 +200,20 @@ def _prefers_the_exact(measurement: Measurement, tasks: Tasks) -> None:
         expect(distinct, f"every prediction that was tried has the value {means[best]:.4g}: it measures nothing")
 
 
-@MEASUREMENTS.rule("each answer is measured by itself", when=_computed_from("contexts"))
+@MEASUREMENTS.rule("each answer or context is measured by itself", when=OF_PREDICTIONS)
 def _measures_each_alone(measurement: Measurement, tasks: Tasks) -> None:
-    exact = exact_distributions()
-    logits = predictions(exact)["random"]
-    together = _values(measurement, logits, exact)
-    for index in range(4):
-        one = slice(index, index + 1), slice(1, 2)
-        alone = _values(measurement, logits[one], exact[one])
-        expect_close(alone, together[one], "the value of an answer depends on the answers beside it", 1e-9)
+    exact, sources = exact_distributions(), _sources(measurement, tasks)
+    found = predictions(exact)
+    logits = found["random"].where(torch.arange(CONTEXTS)[:, None, None] % 2 == 0, found["exact"])
+    for source, weights, what in (("contexts", None, "an answer"), ("sequences", WEIGHTS, "a context")):
+        if source not in sources:
+            continue
+        together = _values(measurement, logits, exact, weights)
+        for index in range(4):
+            own = slice(index, index + 1)
+            one = (own,) if weights is not None else (own, slice(1, 2))
+            alone = _values(measurement, logits[one], exact[one], None if weights is None else weights[own])
+            expect_close(alone, together[one], f"the value of {what} depends on the others beside it", 1e-9)
 
 
 @MEASUREMENTS.rule("an answer that is not finite has the worst value", when=_computed_from("contexts"))
@@ -223,14 +228,17 @@ def _knows_the_worst(measurement: Measurement, tasks: Tasks) -> None:
 
 @MEASUREMENTS.rule("answers that do not count change nothing", when=_computed_from("sequences"))
 def _reads_counted_answers(measurement: Measurement, tasks: Tasks) -> None:
-    """Answers with the weight 0 are those of another prediction, or left out."""
+    """Answers with the weight 0, and p* there, are others, or left out."""
     exact, counts = exact_distributions(), WEIGHTS > 0
     remedy = "use `predictions.counts`"
     for name, logits in predictions(exact).items():
         expected = _values(measurement, logits, exact, WEIGHTS)
-        other = torch.where(counts[..., None], logits, -logits.flip(-1))
+        other, other_exact = (
+            torch.where(counts[..., None], own, another)
+            for own, another in ((logits, -logits.flip(-1)), (exact, exact.roll(1, 0)))
+        )
         read = f"of the {name} prediction, it reads answers with the weight 0: {remedy}"
-        expect_close(_values(measurement, other, exact, WEIGHTS), expected, read, 1e-9)
+        expect_close(_values(measurement, other, other_exact, WEIGHTS), expected, read, 1e-9)
         some_logits, some_exact = (each[counts].view(CONTEXTS, ANSWERS - 1, CLASSES) for each in (logits, exact))
         counted = f"without the answers with the weight 0, the value of the {name} prediction is another: {remedy}"
         found = _values(measurement, some_logits, some_exact, torch.ones(CONTEXTS, ANSWERS - 1))

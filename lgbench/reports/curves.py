@@ -70,7 +70,7 @@ class LengthCurve(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Result of the training, such as "right to 40"."""
+        """Result of the training, such as "right to 40", by the training length: some models learn the empty string alone."""
         inside = [n for n in self.means if self.trained is not None and n <= self.trained] or list(self.means)
         known = [self.context_free[n] for n in inside if n in self.context_free]
         level = fmean(known) if len(known) == len(inside) else None
@@ -78,7 +78,7 @@ class LengthCurve(NamedTuple):
             self.context_free.get(inside[-1], self.metric.perfect) != self.metric.perfect
             and self.share(inside[-1]) >= NO_BETTER
         ):
-            return "not better than the baseline"
+            return f"not better than the baseline at {inside[-1]}"
         limit, sign = self.metric.limit(level), self.metric.sign
         right = list(takewhile(lambda n: limit is not None and sign * self.means[n] < sign * limit, self.means))
         return f"right to {right[-1]}" if right and 2 * right[-1] >= inside[-1] else IN_PART

@@ -126,7 +126,7 @@ DESCRIBED = "its name, range, worst value, threshold and landmark make sense"
 SOURCES = "it says for every task what it is computed from"
 IN_RANGE = "each answer or context has a value in its range"
 EXACT = "the exact prediction is the best"
-ALONE = "each answer is measured by itself"
+ALONE = "each answer or context is measured by itself"
 WORST = "an answer that is not finite has the worst value"
 CONTEXT_FREE = "its context-free baseline is that of the best constant prediction"
 READS = "it reads values in its range, of contexts or of all"
@@ -157,7 +157,12 @@ ROWS = [
     (valued(lambda values, predictions: values + torch.rand(())), IN_RANGE, "it draws from torch's global generator"),
     (but(DIVERGENCE, lower_is_better=False), EXACT, "higher is better, and the uniform prediction has "),
     (valued(lambda values, predictions: values * 0 + 3), EXACT, "that was tried has the value 3: it measures nothing"),
-    (valued(lambda values, predictions: values / values.max()), ALONE, "depends on the answers beside it"),
+    (valued(lambda values, predictions: values / values.max()), ALONE, "the value of an answer depends on the others"),
+    (
+        sequencing(lambda values, predictions: (values == 1).double().mean().expand(len(values))),
+        ALONE,
+        "value of a context depends",
+    ),
     (but(LIKELIHOOD, worst=-1.0), WORST, "a partial measurement itself gives the worst value, -1, where the logits are NaN"),
     (valued(lambda values, predictions: values.item() if values.isnan().any() else values), WORST, "it raised RuntimeError: "),
     (guessing(lambda p: torch.full_like(p, 0.25)), CONTEXT_FREE, ", and the mean of p* has "),
@@ -171,6 +176,11 @@ ROWS = [
     (but(FIRST, source=lambda self, task: "sequences"), SOURCES, "each of its answers has a length of its own"),
     (
         sequencing(lambda values, predictions: values * (predictions.probability.amax(-1) > 0.4).all(-1)),
+        COUNTED,
+        "it reads answers with the weight 0: use `predictions.counts`",
+    ),
+    (
+        sequencing(lambda values, predictions: values * predictions.distribution.amax((-1, -2))),
         COUNTED,
         "it reads answers with the weight 0: use `predictions.counts`",
     ),

@@ -166,6 +166,16 @@ def gains_of_out_dropped(norm):
     return without(norm, gain=gain)
 
 
+def gains_of_the_second_layer_dropped(norm):
+    """A norm scheme that is asked for all gains, those of the second layer without effect."""
+
+    def gain(spec, matrix):
+        found = norm.gain(spec, matrix)
+        return found if spec.layer == 1 else 1.0
+
+    return without(norm, gain=gain)
+
+
 def residual_thrown_away(norm):
     """A norm scheme whose residual connections are made, and replaced."""
     return without(norm, residual=lambda *given: [NO_NORM.residual(*given), norm.residual(*given)][0])
@@ -331,8 +341,9 @@ ARCHITECTURES = [
     (
         given(norm=gains_of_out_dropped),
         GAINS,
-        "no initial weight follows the norm scheme's `gain` for out, attention: multiply",
+        "no initial weight follows the norm scheme's `gain` for out, attention of layer 1: multiply",
     ),
+    (given(norm=gains_of_the_second_layer_dropped), GAINS, "`gain` for key, attention of layer 2: multiply"),
     (given(attention=lambda attention: without(attention, needs=frozenset())), FEEDS_ATTENTION, "query_input and key_input"),
     (given(position=lambda position: without(position, reads_tokens=False)), FEEDS_POSITION, "`embed` without the tokens of"),
     (

@@ -213,9 +213,14 @@ def test_every_check_of_tasks_finds_something_above(registry):
     assert unproven(RIGHT, TASKS, registry) == set()
 
 
+def at_odd_lengths(self, context):
+    return Walk.reference(self, context) if len(context) % 2 else None
+
+
 NOTES = [
     (giving(WALK, lambda x, p: (x * 0, toys.WALK[x * 0])), DETERMINED, "all seeds give the same contexts: right only if"),
     (toys.Walk(), ESTIMATED, "nothing independent says what p* is: give the task a `reference`"),
+    (but(WALK, reference=at_odd_lengths), ESTIMATED, "`reference` gives None for "),
 ]
 
 

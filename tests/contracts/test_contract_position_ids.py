@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.breaking import assert_sound, complaint
+from helpers.breaking import assert_sound, check_of, complaint
 from helpers.number_positions import ByNumber, Rotation, Table, places
 from helpers.plain_decoder import built_in_and
 from helpers.plain_training import CPU
@@ -207,6 +207,13 @@ class Ignoring(ById):
         return module
 
 
+class Partly(Ignoring):
+    """It reads ids on the embedding, and rotates by place."""
+
+    name = "partly"
+    embed = ById.embed
+
+
 class TooFew(NumbersWithIds):
     name = "too-few"
     signature = Signature(Tokens(3, 2), 3, Answers.MARKED)
@@ -231,3 +238,8 @@ SHAPED = "shapes and dtypes are those of its signature, at every length"
 )
 def test_breaches_are_named(thing, rule, sentence, registry):
     assert sentence in complaint(thing, rule, registry)
+
+
+def test_a_module_that_reads_no_ids_is_a_note(registry):
+    note = "other ids do not change rotate, queries, rotate, keys: right only without a position there"
+    assert check_of(Partly(), "position ids stand for places", registry)() == note
