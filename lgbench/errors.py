@@ -76,13 +76,14 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def located(error: BaseException) -> str:
-    """Message of an error with the last file and line outside torch, for the plugin's author."""
+    """Message of an error with the last file and line outside torch, for the plugin's author, without torch's C++ stack."""
     if isinstance(error, WorkerError | LgbenchError):  # the message is a sentence already
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if not each.filename.startswith("<frozen")]  # an import ends in frames of Python's own
     frame = next((each for each in reversed(own) if "torch" not in Path(each.filename).parts), own[-1])
-    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+    said = str(error).partition("\nException raised from ")[0]
+    return f"{type(error).__name__}: {said} ({frame.filename}:{frame.lineno})"
 
 
 NAMES = 20

@@ -191,3 +191,16 @@ def test_an_error_in_torch_is_located_where_torch_was_called():
     with pytest.raises(RuntimeError) as caught:
         torch.zeros(2).unflatten(0, (3, -1))
     assert Path(__file__).name in located(caught.value)
+
+
+def test_an_error_of_a_compiled_program_comes_without_the_stack_of_torch():
+    """Of an AOTInductor program that read outside a table, shortened. Other errors keep all their lines."""
+    said = (
+        "index out of bounds: 0 <= tmp2 < 3L\nException raised from cpp_fused at step.cpp:7 (most recent call first):\nframe #0"
+    )
+    with pytest.raises(RuntimeError) as caught:
+        raise RuntimeError(said)
+    assert located(caught.value).startswith("RuntimeError: index out of bounds: 0 <= tmp2 < 3L (/")
+    with pytest.raises(ValueError, match="two") as caught:
+        raise ValueError("one\ntwo")
+    assert "one\ntwo" in located(caught.value)
