@@ -108,7 +108,7 @@ def test_every_block_of_code_is_run_by_a_test(block):
 
 def test_examples_in_sql_pool_no_runs_with_changed_settings():
     examples = [block.text for block in BLOCKS if block.page == "docs/how-to/query-with-sql.md" and block.language == "sql"]
-    assert len(examples) == 5 and all(re.search(r"cardinality\((r\.)?changes\) [=>] 0", text) for text in examples)
+    assert len(examples) == 6 and all(re.search(r"cardinality\((r\.)?changes\) [=>] 0", text) for text in examples)
 
 
 @pytest.fixture

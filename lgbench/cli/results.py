@@ -219,8 +219,9 @@ def plot(out: Path | None, results: Path, beside: str | None, **asked: Any) -> N
 def sql(query: str, form: str, results: Path) -> None:
     """Query the tables `results` and `final` in DuckDB's SQL.
 
-    `results` has all rows. `final` has the rows of boards, measured at the end of training. The table that is
-    printed rounds numbers; --format csv and json have all digits.
+    `results` has all rows. `final` has the rows of boards, measured at the end of training. A third table, `facts`, has what
+    is published about tasks, such as their class. The table that is printed rounds numbers; --format csv and json have all
+    digits.
 
     For example, at length 64: lgbench sql "select task, entry, protocol, protocol_version, avg(value) from final where
     metric = 'tvd' and length = 64 and weights = 'raw' and cardinality(changes) = 0 group by all"

@@ -77,7 +77,9 @@ def pages(
     shown = {page_board.board.protocol for page_board in boards}
     about = dict(reversed([*results.metadata()]))  # a run may be in several files, and the first counts
     runs, internals = run_documents(results, about, shown), internals_documents(results, shown)
-    classes = {name: own["class"] for name, own in (tasks or {}).items() if own["class"]} | _classes(results, about)
+    classes = {name: own["class"] for name, own in (tasks or {}).items() if own["class"]} | {
+        name: facts.kind for name, facts in results.facts.items()
+    }
     summary = [own for metric in results.ranking_names for own in results.overall(metric, protocol, baseline=baseline)]
     decided = [(claim, own) for claim, own in judged if any(verdict.state != "not run" for verdict in own)]
     index = _index(results, families, boards) | {
@@ -191,12 +193,6 @@ def _start(results: Results, boards: Sequence[PageBoard]) -> dict[str, Any]:
     board = max(boards, key=wanted).board
     versions = {"version": board.task_version, "metric_version": board.metric.version, "key": board.metric.key}
     return {"name": board.name, "metric": board.metric.name, "protocol": str(board.protocol)} | versions
-
-
-def _classes(results: Results, metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Classes of tasks, from the metadata of runs."""
-    facts = {results.records[run_id].task: about.get("facts") for run_id, about in metadata.items()}
-    return {task: own["kind"] for task, own in facts.items() if own}
 
 
 def _grids(

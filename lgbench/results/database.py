@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import duckdb
 import pyarrow as pa
 
-from lgbench.contracts import CONTEXT_FREE, PRIMARY_METRIC
+from lgbench.contracts import CONTEXT_FREE, PRIMARY_METRIC, Facts
 from lgbench.errors import RunFileError, UsageError, first_line
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse, deciding
 from lgbench.results import run_files
@@ -30,7 +30,7 @@ Answer = TypeVar("Answer")
 
 
 class Database:
-    """Runs of a folder as the DuckDB views `results` and `final`, and a sentence for each omitted file.
+    """Runs of a folder as the DuckDB views `results` and `final`, the table `facts`, and a sentence for each omitted file.
 
     The files are checked and listed once. Run files are made once and never replaced, so nothing changes under a reader unless
     somebody deletes a file.
@@ -45,6 +45,8 @@ class Database:
         self.files: list[Path] = []
         self.left_out: list[str] = []
         self.records: dict[str, ExperimentRecord] = {}
+        self.facts: dict[str, Facts] = {}
+        """What is published about tasks, by name."""
         self._file_of: dict[str, Path] = {}
         """First file of each run."""
         self._repeated: set[str] = set()
@@ -72,8 +74,8 @@ class Database:
         # Queries ask for the same files several times.
         self.connection.execute("set parquet_metadata_cache = true")
         self.connection.execute(f"create view results as {self.every_row}")
-        self.connection.execute(packaged("final"))
-        self.connection.execute(packaged("models"))
+        for name in ("final", "facts", "models"):
+            self.connection.execute(packaged(name))
 
     def _add(self, path: Path) -> None:
         try:
@@ -88,6 +90,8 @@ class Database:
             for run in runs:
                 if self._counts(path, run.run_id):
                     self.records[run.run_id] = run.metadata.experiment
+                    if run.metadata.facts:
+                        self.facts[run.metadata.experiment.task] = run.metadata.facts
             self._measurements.update(dict.fromkeys(bytes(run.metadata.measurements) for run in runs))
 
     def _counts(self, path: Path, run_id: str) -> bool:
@@ -187,13 +191,19 @@ class Database:
                 run_files.read(path)  # raises with the name of the file, which DuckDB may not give
             raise RunFileError(f"the run files cannot be queried: {first_line(error)}") from error
 
+    @cached_property
+    def _with_facts(self) -> None:
+        for task, facts in self.facts.items():
+            self.connection.execute("insert into facts values (?, ?, ?, ?, ?, ?, ?, ?)", (task, *vars(facts).values()))
+
     def metadata(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Run id and metadata of each run. Raises RunFileError for a file that was deleted after the folder was opened."""
         for path in self.files:
             yield from run_files.metadata_of_runs(path).items()
 
     def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Column names and rows of a user's query on `results` and `final`. UsageError with DuckDB's message."""
+        """Column names and rows of a user's query on `results`, `final` and `facts`. UsageError with DuckDB's message."""
+        self._with_facts  # noqa: B018  # fills the table
         try:
             if not duckdb.extract_statements(sql):
                 raise UsageError("the query is empty; try select * from results limit 5")

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from msgspec import Meta
 
 from lgbench.atomic_files import created, set_aside
+from lgbench.contracts import Facts
 from lgbench.errors import RunFileError, UsageError, first_line
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.results.file_format import (
@@ -80,9 +81,10 @@ def serialized(rows: pa.Table, metadata: Mapping[str, Any]) -> bytes:
 
 
 class _Metadata(msgspec.Struct):
-    """Part of the metadata of a run: its record, and the descriptions of metrics."""
+    """Part of the metadata of a run: its record, the descriptions of metrics, and what is published about the task."""
 
     experiment: ExperimentRecord
+    facts: Facts | None = None
     measurements: msgspec.Raw = msgspec.Raw(b"[]")  # raw, because thousands of runs share one text
 
 

@@ -16,7 +16,7 @@ from helpers.run_files import corrupt, simulated, write_rows
 
 import lgbench
 import lgbench_measurements
-from lgbench import UsageError
+from lgbench import Facts, UsageError
 from lgbench.errors import RunFileError
 from lgbench.results.file_format import METADATA_KEY, SCHEMA
 from lgbench.results.leaderboard import Results
@@ -83,6 +83,19 @@ def test_a_wrong_query_is_a_usage_error_in_the_words_of_duckdb(small, sql, said)
     with pytest.raises(UsageError) as refused:
         small.ask(sql)
     assert said in str(refused.value)
+
+
+def test_a_query_groups_tasks_by_what_is_published_about_them(tmp_path):
+    regular = Facts("regular with groups", "regular", False, False, True, "Z_2", ("arXiv 2410.02140, table 1", "another"))
+    tasks = {"alpha-1": regular, "alpha-2": Facts("counter"), "beta-1": Facts("counter"), "gamma": None}
+    for value, (task, facts) in enumerate(tasks.items()):
+        told = {"facts": asdict(facts)} if facts else {}
+        write_rows(tmp_path / f"{task}.parquet", simulated({8: value / 10}, task=task, family=task[0]), **told)
+    results = Results(tmp_path)
+    _, rows = results.ask("select kind, round(avg(value), 4) from final join facts using (task) group by all order by all")
+    assert rows == [("counter", 0.15), ("regular with groups", 0.0)]
+    columns, (row, *_) = results.ask("select * from facts order by task")
+    assert dict(zip(columns, row, strict=True)) == {"task": "alpha-1"} | asdict(regular) | {"sources": [*regular.sources]}
 
 
 def test_results_are_a_relation_that_keeps_working(tmp_path):
