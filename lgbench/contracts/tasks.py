@@ -82,7 +82,10 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """Published facts about the language or function of a task, by which boards group tasks. None where nothing is known."""
+    """Published facts about the language or function of a task, by which boards group tasks. None where nothing is known.
+
+    Raises TypeError for a fact of another type: no board could read the runs of such a task.
+    """
 
     kind: str
     """Group on boards: "star-free", "regular with groups", "counter", "context-free", "context-sensitive", "recall", "state
@@ -100,6 +103,18 @@ class Facts:
     """Group of the state transitions, such as "Z_2" or "S_5"."""
     sources: tuple[str, ...] = ()
     """Sources of the facts, such as "arXiv 2410.02140, table 1"."""
+
+    def __post_init__(self) -> None:
+        texts, answers = ("chomsky", "group"), ("star_free", "c_rasp", "c_rasp_positions")
+        wanted = {"kind": str, **dict.fromkeys(texts, str | None), **dict.fromkeys(answers, bool | None)}
+        for name, kind in wanted.items():
+            if not isinstance(value := getattr(self, name), kind):
+                expected = "True, False or None" if name in answers else "a text"
+                raise TypeError(f"the fact {name} is {value!r}, expected {expected}")
+        if isinstance(self.sources, str) or not all(isinstance(source, str) for source in self.sources):
+            raise TypeError(
+                f"the sources of facts are {self.sources!r}, expected a tuple of texts, as in ('arXiv 2410.02140',)"
+            )
 
 
 class Strings(NamedTuple):

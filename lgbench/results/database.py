@@ -76,6 +76,9 @@ class Database:
         self.connection.execute(f"create view results as {self.every_row}")
         for name in ("final", "facts", "models"):
             self.connection.execute(packaged(name))
+        if self.facts:
+            told = pa.Table.from_pylist([{"task": task} | vars(facts) for task, facts in self.facts.items()])  # noqa: F841
+            self.connection.execute("insert into facts by name select * from told")
 
     def _add(self, path: Path) -> None:
         try:
@@ -191,11 +194,6 @@ class Database:
                 run_files.read(path)  # raises with the name of the file, which DuckDB may not give
             raise RunFileError(f"the run files cannot be queried: {first_line(error)}") from error
 
-    @cached_property
-    def _with_facts(self) -> None:
-        for task, facts in self.facts.items():
-            self.connection.execute("insert into facts values (?, ?, ?, ?, ?, ?, ?, ?)", (task, *vars(facts).values()))
-
     def metadata(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Run id and metadata of each run. Raises RunFileError for a file that was deleted after the folder was opened."""
         for path in self.files:
@@ -203,7 +201,6 @@ class Database:
 
     def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Column names and rows of a user's query on `results`, `final` and `facts`. UsageError with DuckDB's message."""
-        self._with_facts  # noqa: B018  # fills the table
         try:
             if not duckdb.extract_statements(sql):
                 raise UsageError("the query is empty; try select * from results limit 5")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -14,7 +15,7 @@ from helpers.breaking import DECLARED, DOCUMENTED, check_of, complaint, complain
 from helpers.toy_registries import but
 from torch import nn
 
-from lgbench import Answers, Batch, Budget, Random, Signature, Strings, Task, Tokens
+from lgbench import Answers, Batch, Budget, Facts, Random, Signature, Strings, Task, Tokens
 from lgbench.conformance.check import CheckFailed, expect_close
 
 
@@ -266,3 +267,18 @@ def test_global_generators_are_left_as_they_were(registry):
 def test_one_infinite_number_does_not_make_the_others_close():
     with pytest.raises(CheckFailed, match="the two: they differ by 1$"):
         expect_close(torch.tensor([0.0, torch.inf]), torch.tensor([1.0, torch.inf]), "the two")
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"star_free": "no"}, "the fact star_free is 'no', expected True, False or None"),
+        ({"group": 5}, "the fact group is 5, expected a text"),
+        ({"sources": "arXiv 2410.02140"}, "the sources of facts are 'arXiv 2410.02140', expected a tuple of texts"),
+        ({"sources": (2410,)}, "the sources of facts are (2410,), expected a tuple of texts"),
+    ],
+)
+def test_facts_of_another_type_are_refused_where_they_are_written(facts, said):
+    """Not when boards read the runs, after hours of training."""
+    with pytest.raises(TypeError, match=f"^{re.escape(said)}"):
+        Facts("regular with groups", **facts)

@@ -98,6 +98,11 @@ def test_a_query_groups_tasks_by_what_is_published_about_them(tmp_path):
     assert dict(zip(columns, row, strict=True)) == {"task": "alpha-1"} | asdict(regular) | {"sources": [*regular.sources]}
 
 
+def test_facts_without_any_detail_are_a_row_too(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5}), facts=asdict(Facts("counter")))
+    assert Results(tmp_path).ask("select kind, chomsky, star_free, sources from facts")[1] == [("counter", None, None, [])]
+
+
 def test_results_are_a_relation_that_keeps_working(tmp_path):
     write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.25}))
     relation = lgbench.read_results(tmp_path)

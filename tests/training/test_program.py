@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -123,6 +125,7 @@ def test_a_convolution_may_have_an_open_size(double, settings, shape):
         arguments = torch.randn(2, size, 6), weights, bias
         assert graph.serves(size)
         torch.testing.assert_close(graph.module(*arguments), convolved(settings, *arguments))
+    assert "convolution" not in graph.module.code  # which is compiled for the size of the example alone
 
 
 @pytest.mark.slow
@@ -142,9 +145,20 @@ def test_a_compiled_convolution_has_its_numbers_at_other_sizes_than_the_example(
         torch.testing.assert_close(run(*arguments), one(*arguments)[0], rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.slow
-def test_a_program_that_the_compiler_makes_for_one_size_alone_is_refused(monkeypatch, tmp_path):
+def takes_sizes_as_numbers(exported, package_path, **_):
+    """A compiler that does with every open size what PyTorch's does with those of a convolution."""
+    (given, *_) = (node.meta["val"] for node in exported.graph.nodes if node.op == "placeholder")
+    assert [int(size) for size in given.shape] == [2, EXAMPLES[0], 6]
+    Path(package_path).write_bytes(b"machine code")
+
+
+@pytest.mark.parametrize(
+    "compiler", [takes_sizes_as_numbers, pytest.param(None, marks=pytest.mark.slow)], ids=["stand-in", "of PyTorch"]
+)
+def test_a_program_that_the_compiler_makes_for_one_size_alone_is_refused(monkeypatch, tmp_path, compiler):
     monkeypatch.setenv("LGBENCH_CACHE", str(tmp_path))
+    if compiler:
+        monkeypatch.setattr("torch._inductor.aoti_compile_and_package", compiler)
     arguments = torch.randn(2, 9, 6), torch.randn(4, 6, 3), torch.randn(4)
     graph = traced(lambda *given: (convolved({"stride": 2}, *given)[0],), arguments, {0: 1})
     with pytest.raises(RuntimeError, match="the length of the example for every length"):
