@@ -165,6 +165,11 @@ class Database:
         return {number: use for use, number in numbers.items()}
 
     @cached_property
+    def families(self) -> set[str]:
+        """Names of all families."""
+        return {family for (family,) in self.rows("select distinct family from models")}
+
+    @cached_property
     def task_names(self) -> list[str]:
         """Names of all tasks and families."""
         return [name for (name,) in self.rows("select distinct unnest([family, task]) from models")]

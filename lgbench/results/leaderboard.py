@@ -74,8 +74,8 @@ class Results(Database):
 
     def __init__(self, folder: str | Path, reference: Path | None = None) -> None:
         super().__init__(folder, reference)
-        # A page or many comparisons ask for the same boards again and again.
-        self._known: dict[tuple[str, Chosen], list[MeasuredBoard]] = {}
+        # Boards read so far, by metric, `apart` and `inside` of :class:`Chosen`, and name; None for all names.
+        self._known: dict[tuple[str, bool, Inside | None], dict[str | None, list[MeasuredBoard]]] = {}
 
     def boards(
         self,
@@ -287,13 +287,16 @@ class Results(Database):
 
     def _measured(self, metric: str, chosen: Chosen) -> list[MeasuredBoard]:
         """Boards with any value, by name and protocol; newest versions first."""
-        # Of all protocols at once: a command that shows one of them names the others that have boards.
-        of_all = chosen._replace(protocol=None)
-        if (metric, of_all) not in self._known:
-            every = (self._board(metric, *own) for own in _rows_by_board(self.values(metric, of_all)))
-            self._known[metric, of_all] = sorted((each for each in every if each), key=_order)
-        numbers = self.numbers(chosen.protocol)
-        return [each for each in self._known[metric, of_all] if each.key.protocol in numbers]
+        # One scan reads the boards of a first name. Claims and pages ask for many names: from the second on, one scan reads the
+        # boards of all tasks, or of all families. Of all protocols, for a command that shows one of them names the others.
+        apart = chosen.apart or (chosen.name is not None and chosen.name not in self.families)
+        known = self._known.setdefault((metric, apart, chosen.inside), {})
+        if not known.keys() & {chosen.name, None}:
+            read = Chosen(None if known else chosen.name, apart=apart, inside=chosen.inside)
+            every = (self._board(metric, *own) for own in _rows_by_board(self.values(metric, read)))
+            known[read.name] = sorted((each for each in every if each), key=_order)
+        boards, numbers = known[chosen.name if chosen.name in known else None], self.numbers(chosen.protocol)
+        return [each for each in boards if each.key.protocol in numbers and chosen.name in (None, each.key.name)]
 
     def _to_rank(self, metric: str, chosen: Chosen) -> list[MeasuredBoard]:
         """Boards before ranking, with the seeds not fitted; ranked by the ID mean if nothing was learned on the only task."""

@@ -53,9 +53,8 @@ def shown(
         label, others = results.one_protocol(metric, name, protocol, entries, inside)
         return results.boards(metric, name, label, baseline=baseline, inside=inside), label, others
     label, others = results.one_protocol(metric, name, protocol, inside=inside)
-    families = [family for (family,) in results.rows("select distinct family from models order by family")]
     boards: list[Board] = []
-    for each in families if name is None else [name]:
+    for each in sorted(results.families) if name is None else [name]:
         own, _ = results.one_protocol(metric, each, protocol, inside=inside)
         found = results.boards(metric, each, own, baseline=baseline, inside=inside)
         boards += found if own is None else [with_own(results, board, inside) for board in found]
