@@ -28,7 +28,7 @@ from lgbench.reports.boards import notes, overall_notes
 from lgbench.reports.claims import documents as documents_of
 from lgbench.reports.files import replace
 from lgbench.reports.panel_figures import marked, step_marks
-from lgbench.results.boards import Board, BoardHeader
+from lgbench.results.boards import Board, BoardHeader, Row
 from lgbench.results.database import packaged
 from lgbench.results.entries import PREFIX
 from lgbench.results.leaderboard import Results
@@ -96,16 +96,17 @@ def pages(
     for number, use in enumerate(index["protocols"]):
         for place, metric in enumerate(dict.fromkeys(each.board.metric.name for each in boards)):
             ranked = {str(i): each for i, each in enumerate(boards) if _use(each) == (use, metric)}
-            data[f"boards-{number}-{place}"] = {
-                i: vars(each.board) | {"notes": notes(each.board)} for i, each in ranked.items()
-            }
+            data[f"boards-{number}-{place}"] = {i: _board_document(each.board) for i, each in ranked.items()}
             if steps := {i: _step_document(each.steps) for i, each in ranked.items() if each.steps}:
                 data[f"steps-{number}-{place}"] = steps
-        on_boards = {row.entry for each in boards if str(each.board.protocol) == use for row in each.board.rows}
+        seeds = _seeds(boards, use)
         for place, base in enumerate(index["trained"]):
-            if own := [entry for entry in on_boards if index["entries"][entry]["base"] == base]:
-                read = {entry: internals.get(use, {}).get(entry, []) for entry in sorted(own)}
-                data[f"runs-{number}-{place}"] = {"runs": runs.get(use, {}).get(base, []), "internals": read}
+            if own := sorted(entry for entry in seeds if index["entries"][entry]["base"] == base):
+                data[f"runs-{number}-{place}"] = {
+                    "runs": runs.get(use, {}).get(base, []),
+                    "internals": {entry: internals.get(use, {}).get(entry, []) for entry in own},
+                    "seeds": {entry: seeds[entry] for entry in own},
+                }
     return _files(data, _summary(boards, runs))
 
 
@@ -229,6 +230,27 @@ def _summary_of(page_board: PageBoard) -> dict[str, Any]:
         "axis": {"train_length": board.train_length, "lengths": marked(board.all_lengths, board.train_length)},
         "steps": list(page_board.steps.curves) if page_board.steps else [],
     }
+
+
+def _board_document(board: Board) -> dict[str, Any]:
+    """Board with its notes, without the values of seeds: half of its size, and the view of an entry alone shows them."""
+
+    def without_values(row: Row) -> dict[str, Any]:
+        cells = [{name: value for name, value in vars(cell).items() if name != "values"} for cell in row.cells]
+        return vars(row) | {"cells": cells}
+
+    shown = {name: [without_values(row) for row in rows] for name, rows in (("rows", board.rows), ("unranked", board.unranked))}
+    return vars(board) | shown | {"notes": notes(board)}
+
+
+def _seeds(boards: Sequence[PageBoard], protocol: str) -> dict[str, dict[str, list[tuple[float | None, ...]]]]:
+    """Values of the seeds of each cell, by entry and id of the board, in the order of the cells."""
+    found: dict[str, dict[str, list[tuple[float | None, ...]]]] = defaultdict(dict)
+    for i, each in enumerate(boards):
+        if str(each.board.protocol) == protocol:
+            for row in each.board.rows:
+                found[row.entry][str(i)] = [cell.values for cell in row.cells]
+    return found
 
 
 def _step_document(steps: BoardSteps) -> dict[str, Any]:

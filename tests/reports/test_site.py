@@ -50,14 +50,20 @@ class Page:
         return self.data("index")
 
     def runs(self, protocol: str, entry: str) -> dict:
-        """Runs and probe readings of the entry with these raw weights, which are one file."""
+        """Runs, probe readings and values of seeds of the entry with these raw weights, which are one file."""
         return self.data(f"runs-{self.index['protocols'].index(protocol)}-{self.index['trained'].index(entry)}")
 
     def board(self, place: dict) -> dict:
-        """A board by its place in the index. The boards of a protocol and a metric are one file."""
+        """A board by its place in the index, with the values of seeds. The boards of a protocol and a metric are one file."""
         metrics = list(dict.fromkeys(each["metric"] for each in self.index["boards"]))
         file = f"boards-{self.index['protocols'].index(place['protocol'])}-{metrics.index(place['metric'])}"
-        return self.data(file)[str(place["id"])]
+        board = self.data(file)[str(place["id"])]
+        for row in board["rows"]:
+            runs = self.runs(place["protocol"], self.index["entries"][row["entry"]]["base"])
+            for cell, values in zip(row["cells"], runs["seeds"][row["entry"]][str(place["id"])], strict=True):
+                assert "values" not in cell
+                cell["values"] = values
+        return board
 
 
 @pytest.fixture(scope="module")

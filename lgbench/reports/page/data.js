@@ -13,8 +13,8 @@ const remembered = (make) => {
 
 class NotLoaded extends Error {}
 
-// Boards of a protocol and a metric, their curves against training steps, and runs of an entry under a protocol are files of their
-// own, loaded by the first view that shows them.
+// Boards of a protocol and a metric, their curves against training steps, and runs of an entry under a protocol with the values of
+// its seeds are files of their own, loaded by the first view that shows them.
 const loaded = remembered(
   (file) =>
     new Promise((resolve, reject) => {
@@ -32,10 +32,12 @@ const loadBoards = (wanted) => loaded(fileOf("boards", wanted));
 const loadSteps = (wanted) => loaded(fileOf("steps", wanted));
 const loadRuns = (entry, protocol) => loaded(runsFile(entry, protocol));
 
-// These four need their file to be loaded.
+// These five need their file to be loaded.
 const boardOf = (pageBoard) => window.lgbench[fileOf("boards", pageBoard)][pageBoard.id];
 const stepsOf = (pageBoard) => window.lgbench[fileOf("steps", pageBoard)][pageBoard.id];
 const runsOf = (entry, protocol) => window.lgbench[runsFile(entry, protocol)].runs;
+// The values of every seed of an entry on a board, for each cell of its row.
+const seedsOf = (entry, pageBoard) => window.lgbench[runsFile(entry, pageBoard.protocol)].seeds[entry][pageBoard.id];
 const internalsOf = (entry, protocol) => window.lgbench[runsFile(entry, protocol)].internals[entry];
 
 const metrics = Object.values(INDEX.metrics);

@@ -101,12 +101,13 @@ const columnsOf = (board) => [["ID", "ID", null], ["OOD", "OOD", null], ...allLe
 
 const seedsTable = (pageBoard, row) => {
   const board = boardOf(pageBoard);
+  const values = seedsOf(row.entry, pageBoard);
   const kept = columnsOf(board).map((column) => [...column, cellOf(row, column[1], column[2])]).filter(([, , , cell]) => cell !== null);
   const header = [["seed", "name"], ...kept.map(([title]) => [title, "number"])];
   const lines = row.seeds.map((seed, at) => {
     const marks = flaggedSeeds(row).filter(([, seeds]) => seeds.includes(seed));
     const cells = kept.map(([, , , cell]) => {
-      const value = cell.values[at];
+      const value = values[row.cells.indexOf(cell)][at];
       return element("td", { class: "number" }, value === null ? MISSING : digits(value));
     });
     const name = [`seed ${seed}`, ...marks.flatMap(([what]) => [" ", flag(what, what)])];
