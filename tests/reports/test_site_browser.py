@@ -212,7 +212,7 @@ def test_the_numbers_of_a_board_are_those_of_the_command(look, boards, metric, n
         assert texts[1:3] == [row["entry"], shown(cells["OOD", None])]
         assert texts[4:6] == [str(row["tier"]), f"{best}–{worst}" if best != worst else str(best)]
         longest = "≥ " if row["effective_length"] == 63 else ""
-        assert texts[6] == (f"{longest}{row['effective_multiple']:g}×" if row["effective_length"] else "–")
+        assert texts[6] == (f"{longest}{row['effective_multiple']:.3g}×" if row["effective_length"] else "–")
         flags = "".join(f" {len(row[key])} {what}" for key, what in FLAGS.items() if row[key])
         assert texts[7] == f"{len(row['seeds'])}{flags}"
         fitted = row["fitted"]

@@ -117,7 +117,9 @@ const shownLengths = (board) => allLengths(board).filter((length) => length >= b
 const effectiveLength = (board, row) => {
   if (!row.effective_length) return MISSING;
   const most = row.effective_length === allLengths(board).at(-1) ? "≥ " : "";
-  return board.train_length ? `${most}${row.effective_multiple}×` : `${most}length ${row.effective_length}`;
+  if (!board.train_length) return `${most}length ${row.effective_length}`;
+  const multiple = row.effective_multiple;
+  return `${most}${multiple < 100 ? Number(multiple.toPrecision(3)) : multiple.toFixed(0)}×`;
 };
 
 const about = (pageBoard) => {
