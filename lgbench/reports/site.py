@@ -233,7 +233,7 @@ def _summary_of(page_board: PageBoard) -> dict[str, Any]:
 
 
 def _board_document(board: Board) -> dict[str, Any]:
-    """Board with its notes, without the values of seeds: half of its size, and the view of an entry alone shows them."""
+    """Board with its notes. The values of seeds, half of its size, are left out: only the view of an entry shows them."""
 
     def without_values(row: Row) -> dict[str, Any]:
         cells = [{name: value for name, value in vars(cell).items() if name != "values"} for cell in row.cells]

@@ -65,7 +65,7 @@ class Chosen(NamedTuple):
     protocol: str | None = None
     """Name of a protocol for its versions without changes, or a full label such as "standard/3 train.lr=0.001"."""
     apart: bool = False
-    """Whether every task has its own board, in place of boards of families."""
+    """Whether every task has its own board, in place of boards of families. Without a name alone."""
     inside: Inside | None = None
 
 
@@ -288,7 +288,7 @@ class Results(Database):
     def _measured(self, metric: str, chosen: Chosen) -> list[MeasuredBoard]:
         """Boards with any value, by name and protocol; newest versions first."""
         # One scan reads the boards of a first name. Claims and pages ask for many names: from the second on, one scan reads the
-        # boards of all tasks, or of all families. Of all protocols, for a command that shows one of them names the others.
+        # boards of all tasks, or of all families. All protocols are read, because a command that shows one names the others.
         apart = chosen.apart or (chosen.name is not None and chosen.name not in self.families)
         known = self._known.setdefault((metric, apart, chosen.inside), {})
         if not known.keys() & {chosen.name, None}:
