@@ -119,6 +119,25 @@ def test_an_experiment_is_rebuilt_from_names_and_numbers_to_the_bit(registry):
         assert all(torch.equal(mine, theirs) for mine, theirs in weights)
 
 
+@pytest.mark.parametrize("family", ["walks", "walks-2"])
+def test_a_task_made_on_demand_is_a_family_of_its_own_in_results(family):
+    """The task itself may give its family or its own name: an entry that has run it alone must leave nobody off a board."""
+
+    def sibling(self, name):
+        return but(toys.Walk(), name=name, family=family) if name == "walks-2" else None
+
+    listed = [but(toys.Walk(), name=name, family="walks", sibling=sibling) for name in ("walks-1", "walks-3")]
+    registry = toys_and(lgbench_tasks=lambda: listed)
+    planned = plan_of(registry, ["walks", "walks-2"], "toy-table").experiments
+    assert {each.record.task: each.record.family for each in planned} == {
+        "walks-1": "walks",
+        "walks-2": "walks-2",
+        "walks-3": "walks",
+    }
+    again = list(experiments_of([each.record for each in planned], ["tvd"], registry))
+    assert [each.run_id for each in again] == [each.run_id for each in planned]
+
+
 def test_an_entry_with_a_learning_rate_that_was_chosen_keeps_it(registry):
     (planned,) = plan_of(registry, "tomita-1", "pre-norm", protocol="standard").experiments
     asked = planned.record.tuning
