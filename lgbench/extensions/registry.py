@@ -40,10 +40,12 @@ class Found(Generic[Item]):
     versions of the file never mix. A label is also a valid name."""
     thing: Item
     origin: Distribution
+    listed: bool
+    """False for a task that another task of its family makes on demand, such as dyck-3-4."""
 
     @classmethod
-    def of(cls, name: str, thing: Item, origin: Distribution) -> Found[Item]:
-        return cls(f"{name}~{origin.stamp}" if origin.stamp else name, thing, origin)
+    def of(cls, name: str, thing: Item, origin: Distribution, listed: bool = True) -> Found[Item]:
+        return cls(f"{name}~{origin.stamp}" if origin.stamp else name, thing, origin, listed)
 
     @cached_property
     def by_path(self) -> bool:
@@ -124,7 +126,7 @@ class Catalog(Generic[Item]):
         families = [(each, family) for each in members if (family := self._family(each.thing))]
         own = {(each.origin, family): each for each, family in families if name.startswith(f"{family}-")}
         siblings = ((self._sibling_of(each.thing, name, origin), origin) for (origin, _), each in own.items())
-        return [Found.of(name, sibling, origin) for sibling, origin in siblings if sibling is not None]
+        return [Found.of(name, sibling, origin, listed=False) for sibling, origin in siblings if sibling is not None]
 
     def _sibling_of(self, item: Item, name: str, origin: Distribution) -> Item | None:
         """Answer of a family's member for a name. Raises UsageError for an impossible object, PluginError for a wrong one."""

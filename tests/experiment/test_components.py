@@ -127,7 +127,7 @@ def test_a_task_made_on_demand_is_a_family_of_its_own_in_results(family):
         return but(toys.Walk(), name=name, family=family) if name == "walks-2" else None
 
     listed = [but(toys.Walk(), name=name, family="walks", sibling=sibling) for name in ("walks-1", "walks-3")]
-    registry = toys_and(lgbench_tasks=lambda: listed)
+    registry = toys_and(task=listed)
     planned = plan_of(registry, ["walks", "walks-2"], "toy-table").experiments
     assert {each.record.task: each.record.family for each in planned} == {
         "walks-1": "walks",
