@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 import torch
 from helpers.claim_files import around, write_runs
@@ -37,11 +39,35 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def without_waits() -> Iterator[None]:
-    """Tests do not wait for the disk, as no file of theirs has to outlast a loss of power, and read each source once."""
+    """Tests do not wait for the disk, as no file of theirs has to outlast a loss of power, and read each source once.
+
+    DuckDB takes 20 ms to start, so the databases of all tests are in one instance, each with names of its own.
+    """
+    instance, numbers = duckdb.connect(), count()
+
+    def attached() -> duckdb.DuckDBPyConnection:
+        connection, name = instance.cursor(), f"database_{next(numbers)}"
+        return connection.execute(f"attach ':memory:' as {name}").execute(f"use {name}")
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duckdb, "connect", attached)
         patch.setattr(os, "fsync", lambda handle: None)
         patch.setattr(checkout, "code", cache(checkout.code))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built_in_only() -> Iterator[None]:
+    """Commands load the built-in plugins, whatever else is installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LGBENCH_PLUGINS", ",".join(BUILT_IN))
+        yield
+
+
+@pytest.fixture
+def all_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands load all installed plugins, the packs among them."""
+    monkeypatch.delenv("LGBENCH_PLUGINS")
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,8 @@ from lgbench.results.leaderboard import Inside, Results
 from lgbench.results.stored_runs import stored
 from lgbench.submissions.inspection import inspected
 
+pytestmark = pytest.mark.usefixtures("all_plugins")
+
 LEADERBOARDS = ROOT / "leaderboards"
 MODULES = ("findings", "factors", "queries", "internals", "classes", "field", "lengths", "predictors", "generate", "tuned")
 

@@ -161,12 +161,14 @@ def test_folders_and_claims_that_are_not_there_are_named(tmp_path):
     assert [claim.name for claim in files.read_claims(tmp_path, ["new-norm"])] == ["new-norm"]
 
 
+@pytest.mark.usefixtures("all_plugins")
 def test_everything_that_published_claims_name_is_there():
     registry = Registry.load()
     parts = [(claim, *part) for claim in PUBLISHED for part in claim.parts]
     assert [reason for part in parts if (reason := obstacle(*part, registry))] == []
 
 
+@pytest.mark.usefixtures("all_plugins")
 def test_published_claims_test_what_is_measured_on_their_tasks_under_their_protocols():
     registry = Registry.load()
     for claim in PUBLISHED:
@@ -178,6 +180,7 @@ def test_published_claims_test_what_is_measured_on_their_tasks_under_their_proto
                 assert isinstance(test.lengths, str) or {*test.lengths} <= {*lengths}, (claim.name, task.name)
 
 
+@pytest.mark.usefixtures("all_plugins")
 @pytest.mark.parametrize(("name", "fact"), [("c-rasp-nope", "c_rasp"), ("c-rasp-positions", "c_rasp_positions")])
 def test_what_is_claimed_to_generalize_is_what_the_facts_of_tasks_say(name, fact):
     """Of the 17 regular languages, five of the counter languages and the eight algorithmic tasks of arXiv 2410.02140."""

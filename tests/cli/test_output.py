@@ -168,6 +168,7 @@ def test_list_without_a_word_counts_the_things_of_each_kind() -> None:
     assert int(kinds["tasks"]) == len(invoked("list", "tasks").output.splitlines()) and "protocols" in kinds
 
 
+@pytest.mark.usefixtures("all_plugins")
 def test_a_list_in_a_pipe_has_a_space_after_the_longest_names() -> None:
     names = {line.split()[0] for line in invoked("list", "tasks").output.splitlines()}
     assert {"decimal-addition-coupled", "modular-arithmetic-brackets"} <= names

@@ -26,6 +26,7 @@ def troubled(tmp_path_factory):
     results = []
     for made in (command, lambda: {plugin.name: plugin for plugin in Registry.load().plugins}):
         with visible(folder) as patch:
+            patch.setenv("LGBENCH_PLUGINS", "a_healthy,a_broken,a_talker,a_sluggard,lgbench_norms")
             patch.setattr("lgbench.extensions.loading.SLOW_SECONDS", 0.25)
             results.append(made())
     return results
@@ -86,7 +87,8 @@ def test_not_even_a_package_above_the_plugin_prints_to_standard_output(site, mon
 
 def test_a_check_of_what_a_broken_plugin_would_provide_says_what_is_broken(tmp_path):
     install(tmp_path, "a_broken", "import no_such_module_at_all")
-    with visible(tmp_path):
+    with visible(tmp_path) as patch:
+        patch.setenv("LGBENCH_PLUGINS", "a_broken")
         done = invoked("check", "my-task")
     assert done.exit_code == 2 and "no plugin 'my-task'" in done.stderr
     assert "warning: plugin a_broken" in done.stderr and "no_such_module_at_all" in done.stderr

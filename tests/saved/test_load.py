@@ -221,6 +221,7 @@ def test_another_lgbench_is_refused(toy_run, tmp_path):
     assert "it was made with lgbench '0.0.9', and" in refused(other)
 
 
+@pytest.mark.usefixtures("all_plugins")
 def test_plugins_that_took_no_part_in_a_run_are_not_imported_for_its_weights(saved_runs, tmp_path, monkeypatch):
     """One that patches softmax would change what the model answers."""
     install(tmp_path, "patches_softmax", "import torch\ntorch.softmax = lambda x, *given: x * 0 + 0.25\n")
