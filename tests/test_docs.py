@@ -19,6 +19,8 @@ from helpers.folders import ROOT
 from lgbench.contracts import CONTRACT
 from lgbench.extensions.registry import Registry
 
+pytestmark = pytest.mark.usefixtures("all_plugins")  # the pages are for readers who have the packs, too
+
 PAGES = sorted(
     page.relative_to(ROOT).as_posix()
     for page in [*ROOT.glob("*.md"), *ROOT.glob("[!.]*/**/*.md")]

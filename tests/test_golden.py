@@ -47,6 +47,7 @@ def made(folder: Path) -> pa.Table:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("all_plugins")
 def test_values_are_the_recorded_ones(tmp_path: Path) -> None:
     recorded, found = pq.read_table(RECORDED), made(tmp_path)
     found = found.filter(pc.is_in(found["metric"], recorded["metric"].unique()))  # metrics of later days were not recorded

@@ -98,6 +98,7 @@ def test_wrong_questions_are_told_in_a_sentence(saved_runs, words, code, said):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("all_plugins")
 def test_probes_that_a_task_or_a_model_does_not_have_are_named(tmp_path):
     lgbench.run("tomita-1", "lstm", seeds=[0], average=(), set={"train.steps": 2}, **HOW, save_weights=True, results=tmp_path)
     (path,) = tmp_path.glob("*.parquet")

@@ -48,6 +48,7 @@ def test_training_and_testing_mix_no_devices():
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("all_plugins")
 @pytest.mark.parametrize("share", range(SHARES))
 def test_no_part_pack_optimizer_or_averager_mixes_devices(share):
     found = on_device("share", share, SHARES)

@@ -50,6 +50,7 @@ def require_same(path: Path, *variants: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("all_plugins")
 @pytest.mark.parametrize(
     ("arch", "precision"),
     [*((arch, "float32") for arch in ("pre-norm+rope", "lstm", "mamba-2", "randomised-learned", "fire")), ("gru", "bfloat16")],
