@@ -187,6 +187,7 @@ def test_some_entries_are_causal_at_the_tested_lengths(registry):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("all_plugins")
 @pytest.mark.parametrize("task", ["set-complement", "dyck-2-3", "tomita-4"])
 def test_every_entry_of_what_is_built_in_or_in_a_pack_is_causal_at_the_tested_lengths(task):
     installed = Registry.load()
