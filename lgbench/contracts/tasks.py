@@ -218,8 +218,8 @@ class Task(Named):
         """Task by name for a family with unlisted members (dyck-K-M), else None.
 
         The core asks only for names with this task's family and a hyphen as their prefix. None for a name of another form
-        (dyck-first). The result has exactly the requested name. Its family is this family or its own name; either way results
-        have it as a family of its own. Raises ValueError, with a remedy, for an impossible task (dyck-0-3).
+        (dyck-first). The result has exactly the requested name. Its family is this family or its own name; in results it is a
+        family of its own either way. Raises ValueError, with a remedy, for an impossible task (dyck-0-3).
         """
         return None
 

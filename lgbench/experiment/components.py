@@ -176,8 +176,8 @@ def components_of(record: ExperimentRecord, registry: Registry) -> Components:
 
 
 def family_of(task: Found[Task]) -> str:
-    """Label of a task's family in results. An unlisted task stands alone, or it would leave entries off the family's board."""
-    if not task.listed:
+    """Label of a task's family in results. An unlisted task is a family of its own."""
+    if not task.listed:  # as one of its family, the task would be asked of every entry on the family's board
         return task.label
     return task.label.replace(task.thing.name, task.thing.family, 1)  # the label of a task from a file ends with a hash
 

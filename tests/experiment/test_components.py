@@ -121,7 +121,7 @@ def test_an_experiment_is_rebuilt_from_names_and_numbers_to_the_bit(registry):
 
 @pytest.mark.parametrize("family", ["walks", "walks-2"])
 def test_a_task_made_on_demand_is_a_family_of_its_own_in_results(family):
-    """The task itself may give its family or its own name: an entry that has run it alone must leave nobody off a board."""
+    """The task may give either as its family. As one of the family it would keep entries that lack it off the board."""
 
     def sibling(self, name):
         return but(toys.Walk(), name=name, family=family) if name == "walks-2" else None
