@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import altair as alt
 import numpy as np
 from factors import PROTOCOL
-from findings import UNFITTED
 
 from lgbench.reports.figure import GRID, Spec, content, on_paper
 from lgbench.reports.marks import TEXT
@@ -57,8 +56,8 @@ class Score(NamedTuple):
     kind: str
     seeds: Floats
     """Score of each seed, (S,)."""
-    fits: bool
-    """Whether any seed fits the training range of all tasks."""
+    fits: int
+    """Number of seeds that fit the training range of all tasks."""
 
 
 def scores(results: Results) -> list[Score]:
@@ -72,7 +71,7 @@ def scores(results: Results) -> list[Score]:
                 seeds = sorted(set.intersection(*({*own[entry]} for own in shares)))
                 means = np.array([[own[entry][seed] for seed in seeds] for own in shares]).mean(0)
                 lost = {seed for board in ran if board for row in board.rows if row.entry == entry for seed in row.not_fitted}
-                found.append(Score(entry, kind, means, not lost.issuperset(seeds)))
+                found.append(Score(entry, kind, means, len({*seeds} - lost)))
     return found
 
 
@@ -95,16 +94,31 @@ def _shares(board: Board | None) -> dict[str, dict[int, float]]:
 
 
 def table(found: Sequence[Score]) -> list[list[str]]:
-    """Lines of a Markdown table: a row for each entry, a column for each class, scores with their 95 % intervals."""
+    """Lines of a Markdown table: a row for each entry, a column for each class, scores with their 95 % intervals and fits."""
     titles = list(dict.fromkeys(score.kind for score in found))
     cells: dict[str, dict[str, str]] = {}
     for score in found:
         low, high = (end.item() for end in interval(score.seeds[None]))
-        star = "" if score.fits else UNFITTED
-        cells.setdefault(score.entry, {})[score.kind] = f"{score.seeds.mean():.3f}{star} [{max(low, 0):.3f}, {high:.3f}]"
+        fits = f"({score.fits}/{len(score.seeds)})"
+        cells.setdefault(score.entry, {})[score.kind] = f"{score.seeds.mean():.3f} [{max(low, 0):.3f}, {high:.3f}] {fits}"
     lines = [[f"{PROTOCOL}: OOD TVD / baseline", *titles], [":--", *["--:"] * len(titles)]]
     ran = [entry for entry in ENTRIES if entry in cells]
     return lines + [[f"`{_short(entry)}`", *(cells[entry].get(title, "-") for title in titles)] for entry in ran]
+
+
+def fitted(found: Sequence[Score]) -> str:
+    """Entries that fit all tasks of a class at every seed, such as "context-free (`stack-rnn`), games (none)"."""
+    by_kind: dict[str, dict[bool, list[str]]] = {}
+    for score in found:
+        every = score.fits == len(score.seeds)
+        by_kind.setdefault(score.kind, {True: [], False: []})[every].append(f"`{_short(score.entry)}`")
+    return ", ".join(f"{kind} ({_names(own[True], own[False])})" for kind, own in by_kind.items())
+
+
+def _names(own: Sequence[str], others: Sequence[str]) -> str:
+    if not own or not others:
+        return "all" if own else "none"
+    return f"all but {', '.join(others)}" if len(others) < 3 else ", ".join(own)
 
 
 def by_task(results: Results) -> list[list[str]]:
@@ -146,7 +160,7 @@ def picture(found: Sequence[Score]) -> Spec:
             "class": "|".join([*wrap(score.kind, 12), f"{len(CLASSES[score.kind])} tasks"]),
             "score": score.seeds.mean().item(),
             "text": f"{score.seeds.mean():.2f}{'' if score.fits else '*'}",
-            "fits": score.fits,
+            "fits": score.fits > 0,
         }
         for score in found
     ]

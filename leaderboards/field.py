@@ -179,15 +179,15 @@ def _accuracies(results: Results, task: str) -> dict[str, str]:
 
 def tables(results: Results) -> dict[str, str]:
     """The tables of field.md, by the names that it gives."""
-    found = judged(results)
+    found, scores = judged(results), classes.scores(results)
     return {
         "summary": summary(found),
         "untold": untold(found),
         "by_task": markdown_table(classes.by_task(results)),
         "by_length": by_length(results, found),
         "copying": copying(results, found),
-        "classes": markdown_table(classes.table(classes.scores(results))),
-        "members": "; ".join(f"{kind}: {', '.join(tasks)}" for kind, tasks in classes.CLASSES.items()),
+        "classes": markdown_table(classes.table(scores)),
+        "fitted": classes.fitted(scores),
         "papers": papers(found),
         "programs": programs(found),
         "predictions": predictions(found),

@@ -386,9 +386,18 @@ def test_the_table_by_task_has_the_parts_of_the_scores_of_classes(scripts, resul
 
 def test_a_class_that_no_seed_fits_is_grey(scripts, tmp_path):
     classes = scripts["classes"]
-    fits = (True, False, False, True, True)
+    fits = (5, 0, 0, 1, 5)
     found = [classes.Score("lstm", kind, np.ones(5), own) for kind, own in zip(classes.CLASSES, fits, strict=False)]
     assert grey(classes.picture(found), tmp_path / "classes.svg") == 2
+
+
+def test_entries_that_fit_a_class_at_every_seed_are_named(scripts):
+    classes = scripts["classes"]
+    names = ("lstm", "stack-rnn", "transformer+peri-norm", "transformer+pre-norm")
+    fits = {"recall": (5, 4, 0, 0), "games": (0, 4, 0, 0), "counter": (5, 5, 1, 5), "star-free": (5, 5, 5, 5)}
+    found = [classes.Score(name, kind, np.ones(5), n) for kind, own in fits.items() for name, n in zip(names, own, strict=True)]
+    told = "recall (`lstm`), games (none), counter (all but `peri-norm`), star-free (all)"
+    assert classes.fitted(found) == told
 
 
 def test_the_predictions_of_the_chomsky_benchmark_that_rest_on_memory_are_counted():
@@ -427,7 +436,7 @@ def test_the_score_of_a_class_is_the_mean_share_of_the_baseline_over_its_tasks(s
 def test_the_table_of_classes_has_the_entries_in_the_order_of_the_picture(scripts):
     classes = scripts["classes"]
     ran = classes.ENTRIES[::-2]
-    found = [classes.Score(entry, kind, np.ones(5), fits=True) for entry, kind in zip(ran, classes.CLASSES, strict=False)]
+    found = [classes.Score(entry, kind, np.ones(5), fits=5) for entry, kind in zip(ran, classes.CLASSES, strict=False)]
     _, _, *rows = classes.table(found)
     assert [row[0].strip("`") for row in rows] == [entry.split("+")[-1] for entry in ran[::-1]]
     assert all(len([cell for cell in row if cell != "-"]) == 2 for row in rows)
