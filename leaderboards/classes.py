@@ -108,17 +108,11 @@ def table(found: Sequence[Score]) -> list[list[str]]:
 
 def fitted(found: Sequence[Score]) -> str:
     """Entries that fit all tasks of a class at every seed, such as "context-free (`stack-rnn`), games (none)"."""
-    by_kind: dict[str, dict[bool, list[str]]] = {}
+    names: dict[str, list[str]] = {score.kind: [] for score in found}
     for score in found:
-        every = score.fits == len(score.seeds)
-        by_kind.setdefault(score.kind, {True: [], False: []})[every].append(f"`{_short(score.entry)}`")
-    return ", ".join(f"{kind} ({_names(own[True], own[False])})" for kind, own in by_kind.items())
-
-
-def _names(own: Sequence[str], others: Sequence[str]) -> str:
-    if not own or not others:
-        return "all" if own else "none"
-    return f"all but {', '.join(others)}" if len(others) < 3 else ", ".join(own)
+        if score.fits == len(score.seeds):
+            names[score.kind].append(f"`{_short(score.entry)}`")
+    return ", ".join(f"{kind} ({', '.join(own) or 'none'})" for kind, own in names.items())
 
 
 def by_task(results: Results) -> list[list[str]]:
@@ -179,7 +173,7 @@ def picture(found: Sequence[Score]) -> Spec:
     plot = alt.LayerChart(layer=[cells, text], width=COLUMN * len(classes), height=ROW * len(entries))
     above = [
         "OOD TVD as a share of that of the context-free baseline, mean over tasks and seeds: dark blue is better;",
-        "grey, with a star: no seed fits the training range; white: not all tasks run",
+        "grey, with a star: no seed fits the training range",
     ]
     page = on_paper(f"Classes of tasks, {PROTOCOL}", above, LABELS + COLUMN * len(classes))
     return page | content(plot.to_dict())
